@@ -1,0 +1,68 @@
+"""Configuration: frozen, layered, self-checking. Environment variables are all in `ENVIRONMENT`.
+
+`PackConfig` says which models; `PipelineConfig` adds where they run. Both cross to workers as JSON.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from voice_app.errors import ConfigError
+
+ENVIRONMENT: dict[str, str] = {
+    "VOICE_APP_HOME": "where pulled models and converted weights are kept (default ~/.cache/voice-app)",
+    "VOICE_APP_RUN_DIR": "where sockets of running pipelines are (default: a private folder in TMPDIR)",
+    "VOICE_APP_LOG": "log level: debug, info, warning, error (default info)",
+    "VOICE_APP_LOG_FORMAT": "text or json (default text)",
+}
+"""Every environment variable that the app reads, with its meaning."""
+
+PACKS = ("local", "qwen3-omni")
+
+
+def home() -> Path:
+    """The folder of pulled models."""
+    return Path(os.environ.get("VOICE_APP_HOME") or Path.home() / ".cache" / "voice-app")
+
+
+class PackConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which models run. Paths are absolute once the config is checked."""
+
+    pack: str = "local"
+    model: str | None = None
+    """qwen3-omni: checkpoint folder or hub id."""
+    brain: str | None = None
+    """local: a causal chat model instead of the packaged one: folder, hub id, or GGUF file."""
+    voice: str | None = None
+    """local: a Piper voice (.onnx with its .onnx.json beside it); qwen3-omni: default speaker."""
+    recogniser: str | None = None
+    """local: "moonshine", "whisper", or a CTranslate2 Whisper folder."""
+    dtype: str | None = None
+    """float32, bfloat16 or float16; None: the pack's own choice."""
+    kv_bytes: int | None = None
+    """Budget of the thinker's KV cache in bytes; None: the pack's own choice."""
+    threads: int = 1
+    """Threads of one model call."""
+
+    def __post_init__(self) -> None:
+        if self.pack not in PACKS:
+            raise ConfigError(f"--pack {self.pack}: choose one of {', '.join(PACKS)}", param="pack")
+        if self.threads < 1:
+            raise ConfigError(f"--threads {self.threads}: must be at least 1", param="threads")
+        if self.kv_bytes is not None and self.kv_bytes < 1:
+            raise ConfigError(f"--kv-bytes {self.kv_bytes}: must be positive", param="kv_bytes")
+
+
+class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What runs, where, and within which bounds."""
+
+    pack: PackConfig = PackConfig()
+    layout: str = "cpu"
+    """A layout's name or a layout file's path (`pipeline/layout.py`)."""
+    max_turns: int = 64
+    """Most turns in the pipeline at once; one more is refused with `Overloaded`."""
+    start_timeout_s: float = 300.0
+    """A worker that is not ready by then is given up."""
+    turn_timeout_s: float = 120.0
+    """A turn that has not ended by then is failed."""
