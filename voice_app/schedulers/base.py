@@ -102,6 +102,13 @@ class StageScheduler(Protocol):
         do until something arrives, credit returns, or a turn is cancelled."""
         ...
 
+    def in_flight(self) -> Sequence[TurnId]:
+        """The turns in the runner's call that `step` is in, or that it raised from; else none.
+
+        A scheduler catches no runner's exception. When `step` raises, the runtime reads this, fails
+        those turns and calls `cancel` for each; the scheduler then goes on with the others."""
+        ...
+
     def load(self) -> SchedulerLoad:
         """Current fill; called from the scheduler's own thread."""
         ...
