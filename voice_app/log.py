@@ -1,0 +1,59 @@
+"""Logging: one line an event, as text or JSON, each with its session and turn where there is one.
+
+`bind(session=…, turn=…)` sets what the lines of the current task or thread carry. Call `set_up` once
+in each process.
+"""
+
+import contextvars
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_FIELDS: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("log_fields", default=None)
+
+
+@contextmanager
+def bind(**fields: str) -> Iterator[None]:
+    """Lines logged inside carry `fields`, in addition to those bound outside."""
+    token = _FIELDS.set((_FIELDS.get() or {}) | fields)
+    try:
+        yield
+    finally:
+        _FIELDS.reset(token)
+
+
+class _Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {k}={v}" for k, v in (_FIELDS.get() or {}).items())
+        line = f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():7} {record.name}{fields}: "
+        line += record.getMessage()
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, object] = {
+            "time": round(record.created, 6),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **(_FIELDS.get() or {}),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def set_up(level: str | None = None) -> None:
+    """Log to stderr at `level`, else VOICE_APP_LOG, else info; VOICE_APP_LOG_FORMAT=json for JSON."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if os.environ.get("VOICE_APP_LOG_FORMAT") == "json" else _Text())
+    root = logging.getLogger("voice_app")
+    root.handlers[:] = [handler]
+    root.propagate = False
+    root.setLevel((level or os.environ.get("VOICE_APP_LOG") or "info").upper())
