@@ -1,0 +1,62 @@
+"""Options that several subcommands share."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from voice_app.config import PACKS, PackConfig, PipelineConfig
+from voice_app.errors import ConfigError
+
+
+def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
+    """Which models run, and where."""
+    group = parser.add_argument_group("models")
+    group.add_argument("--pack", default="local", help=f"one of {', '.join(PACKS)} (default: local)")
+    group.add_argument("--layout", help="a layout's name or a layout file (default: the pack's own)")
+    group.add_argument("--model", metavar="DIR", help="qwen3-omni: checkpoint folder or hub id")
+    group.add_argument(
+        "--brain", metavar="MODEL", help="local: a causal chat model: folder, hub id or GGUF file"
+    )
+    group.add_argument(
+        "--voice", "--speaker", metavar="VOICE", help="local: a Piper voice (.onnx); qwen3-omni: a speaker"
+    )
+    group.add_argument("--recogniser", metavar="NAME", help="local: moonshine, whisper, or a folder")
+    group.add_argument("--dtype", help="float32, bfloat16 or float16 (default: the pack's own)")
+    group.add_argument("--kv-bytes", type=int, metavar="N", help="budget of the thinker's KV cache")
+    group.add_argument(
+        "--threads", type=int, default=1, metavar="N", help="threads a model call (default: 1)"
+    )
+
+
+def pipeline_config(arguments: argparse.Namespace) -> PipelineConfig:
+    """The configuration that the options ask for. Raises ConfigError."""
+    if arguments.pack == "qwen3-omni" and not arguments.model:
+        raise ConfigError("--pack qwen3-omni needs --model: a checkpoint folder or hub id", param="model")
+    pack = PackConfig(
+        pack=arguments.pack,
+        model=_local_path(arguments.model),
+        brain=_local_path(arguments.brain),
+        voice=_local_path(arguments.voice),
+        recogniser=_local_path(arguments.recogniser),
+        dtype=arguments.dtype,
+        kv_bytes=arguments.kv_bytes,
+        threads=arguments.threads,
+    )
+    layout = arguments.layout or ("two-gpu" if arguments.pack == "qwen3-omni" else "cpu")
+    return PipelineConfig(pack=pack, layout=_local_path(layout) or layout)
+
+
+def _local_path(value: str | None) -> str | None:
+    """Absolute where it names something that exists: workers may run in another folder."""
+    return str(Path(value).resolve()) if value and Path(value).exists() else value
+
+
+def reporter(*, quiet: bool = False) -> Callable[[str], None]:
+    """Tells on stderr what is being done; silent with `quiet`."""
+
+    def report(line: str) -> None:
+        if not quiet:
+            print(f"… {line}", file=sys.stderr, flush=True)
+
+    return report
