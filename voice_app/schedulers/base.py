@@ -66,7 +66,8 @@ class Outbox(Protocol):
         ...
 
     def finish(self, turn: TurnId) -> None:
-        """This stage has emitted its last payload for `turn`."""
+        """This stage has emitted its last payload for `turn`. An encoder, which cannot know which
+        of its inputs is a turn's last, never calls it."""
         ...
 
     def charge(self, turns: Sequence[TurnId], seconds: float) -> None:
@@ -89,7 +90,10 @@ class StageScheduler(Protocol):
 
     def receive(self, item: StageInput) -> None:
         """Take one arrived payload. Must not run the model. Never raises for a bad payload: it
-        fails that turn through the outbox."""
+        fails that turn through the outbox.
+
+        The runtime delivers nothing for a turn that was cancelled, or for which this scheduler has
+        called `Outbox.finish` or `Outbox.fail`: it drops and releases such payloads itself."""
         ...
 
     def cancel(self, turn: TurnId) -> None:
@@ -99,14 +103,20 @@ class StageScheduler(Protocol):
 
     def step(self) -> bool:
         """Do one round of work. True if another call may find more to do at once; False: nothing to
-        do until something arrives, credit returns, or a turn is cancelled."""
+        do until something arrives, credit returns, a turn is cancelled, or `wake_after` has passed."""
+        ...
+
+    def wake_after(self) -> float | None:
+        """Seconds after which `step` may find work though nothing arrives; None: never. Read after
+        `step` returned False."""
         ...
 
     def in_flight(self) -> Sequence[TurnId]:
         """The turns in the runner's call that `step` is in, or that it raised from; else none.
 
         A scheduler catches no runner's exception. When `step` raises, the runtime reads this, fails
-        those turns and calls `cancel` for each; the scheduler then goes on with the others."""
+        those turns and calls `cancel` for each; the scheduler then goes on with the others. If
+        `step` raised and none was in flight, the scheduler itself is broken: end the worker."""
         ...
 
     def load(self) -> SchedulerLoad:
@@ -189,7 +199,8 @@ class SequenceStep:
 @dataclass(slots=True)
 class StepOutput:
     """One request's result: the sampled `token` (None where none was wanted), its `vector` [width]
-    for the talker, and payloads to send before it. `finish_reason` ends the answer with this token
+    for the talker, and payloads to send `before` it (only with a token: chunks that are computed
+    again after a preemption would send them twice). `finish_reason` ends the answer with this token
     (which is still emitted unless it is an EOS)."""
 
     token: int | None = None
@@ -208,7 +219,8 @@ class ThinkerRunner(Runner, Protocol):
     """Longest prompt + answer."""
 
     def assemble(self, inputs: PromptInputs) -> Prompt | NoAnswer:
-        """Build the prompt. Raises InputError (too long, impossible) to end the turn."""
+        """Build the prompt. Raises InputError (too long, impossible) to end the turn. The arrays in
+        `inputs` are given back to their senders after this call: copy what the prompt keeps."""
         ...
 
     def step(self, batch: Sequence[SequenceStep]) -> Sequence[StepOutput]:
@@ -223,7 +235,8 @@ class ThinkerRunner(Runner, Protocol):
 @dataclass(slots=True)
 class TalkerOutput:
     """One request's result of a talker step: `frames` to emit (None: nothing yet), how many of the
-    fed payloads were used up, and whether the voice is complete."""
+    fed payloads were used up (oldest first), and whether the voice is complete: its frames then
+    carry `last`."""
 
     frames: CodeFrames | None = None
     consumed: int = 0
@@ -245,7 +258,10 @@ class TalkerRunner(Runner, Protocol):
         ...
 
     def ready(self, state: object) -> bool:
-        """Whether a step could be taken with what has been fed: its next text vector is there."""
+        """Whether a step could be taken with what has been fed: its next text vector is there.
+
+        Fed payloads keep their senders' credit until they are consumed, so a runner that needs many
+        of them before it can speak (a clause) takes them up by steps that give no frames."""
         ...
 
     def step(self, states: Sequence[object]) -> Sequence[TalkerOutput]:
