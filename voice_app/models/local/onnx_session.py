@@ -1,0 +1,32 @@
+"""How this pack opens an ONNX graph."""
+
+from pathlib import Path
+
+import onnxruntime
+
+# ONNX Runtime's errors share no base below Exception, and this module is the only place that names them.
+from onnxruntime.capi.onnxruntime_pybind11_state import (
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+    NoSuchFile,
+)
+
+from voice_app.errors import ModelFileError
+
+
+def onnx_session(path: Path, threads: int) -> onnxruntime.InferenceSession:
+    """Load `path` for the CPU, each call on `threads` threads. Raises ModelFileError."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Spinning threads would take the core from the other worker.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except (Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile) as error:
+        raise ModelFileError(
+            f"{path}: not a model that ONNX Runtime {onnxruntime.__version__} can load"
+        ) from error
