@@ -5,12 +5,11 @@ import shutil
 import time
 from asyncio.subprocess import Process
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-import soundfile
 
-from voice_app.errors import ConfigError, InputError
+from voice_app import audio
+from voice_app.errors import ConfigError
 from voice_app.messages import (
     AudioChunk,
     StageTiming,
@@ -101,14 +100,6 @@ def _rounded(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else round(milliseconds, 1)
 
 
-def write_wav(path: Path, samples: np.ndarray, sample_rate: int) -> None:
-    """Write 16-bit PCM. Raises InputError where the file cannot be written."""
-    try:
-        soundfile.write(path, samples, sample_rate, subtype="PCM_16", format="WAV")
-    except (OSError, soundfile.LibsndfileError) as error:
-        raise InputError(f"--out {path}: cannot be written: {error}", param="out") from error
-
-
 _PLAYERS = {
     "aplay": ["-q", "-t", "raw", "-f", "S16_LE", "-c", "1", "-r", "{rate}"],
     "paplay": ["--raw", "--format=s16le", "--channels=1", "--rate={rate}"],
@@ -143,7 +134,7 @@ class Player:
             )
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write((event.samples * 32767).astype("<i2").tobytes())
+            self._process.stdin.write(audio.to_pcm16(event.samples))
             await self._process.stdin.drain()
         except (BrokenPipeError, ConnectionResetError) as error:
             raise ConfigError(f"--play: {self._command} stopped: is there a sound device?") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from voice_app import audio
 from voice_app.cli import options
-from voice_app.cli.answer import Answer, Player, write_wav
+from voice_app.cli.answer import Answer, Player
 from voice_app.config import PipelineConfig
 from voice_app.errors import InputError
 from voice_app.messages import (
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     player = Player.find() if arguments.play else None
     answer = asyncio.run(_ask(config, request, arguments, player))
     if arguments.out:
-        write_wav(Path(arguments.out), answer.samples, answer.sample_rate)
+        audio.write(Path(arguments.out), answer.samples, answer.sample_rate)
     if arguments.json:
         print(json.dumps(answer.summary(), ensure_ascii=False))
     if answer.finish_reason == "silence":
@@ -143,8 +143,8 @@ def _part(kind: str, value: str) -> Part:
         return TextPart(value)
     if kind == "image":
         return ImagePart(_read_bytes(Path(value)))
-    samples, rate = audio.read(Path(value))
-    return AudioPart(samples, rate)
+    sound = audio.read(Path(value))
+    return AudioPart(sound.samples, sound.sample_rate)
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -1,0 +1,168 @@
+"""`voice-app bench local`: the local pack as a person meets it, on this machine, in one run.
+
+1. start: seconds from nothing to ready, memory of all processes.
+2. answers: the fixed list of questions, spoken, one after the other: how many answers are acceptable,
+   end of speech → first text → first audio (the recording is sent when it ends, so nothing is hidden
+   by work done ahead), and what each stage took of it.
+3. heard back: the spoken answers recognised by another recogniser than the pack's: word error rate.
+4. talks: several people at once who ask, listen in real time, think, and ask again: gaps in playback.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import psutil
+
+from voice_app.bench import heard_back, questions, report, talks
+from voice_app.cli.answer import Answer
+from voice_app.config import PackConfig, PipelineConfig
+from voice_app.messages import Message, TextPart, TurnId, TurnRequest
+from voice_app.pipeline.client import PipelineClient
+
+FIRST_AUDIO_MS = 350.0
+PASS_RATE = 0.75
+START_SECONDS = 20.0
+MEMORY_GB = 3.0
+HEARD_BACK_WER = 0.08
+TALKS = (1, 4, 8, 12)
+TALKS_WITHOUT_GAP = 8
+
+
+@dataclass(slots=True)
+class Answered:
+    """One question with its last answer."""
+
+    question: questions.Question
+    answer: Answer
+    passed: bool
+
+
+@dataclass(slots=True)
+class Figures:
+    """All that one run measured."""
+
+    start_seconds: float = 0.0
+    memory_gb: float = 0.0
+    answers: list[Answered] = field(default_factory=list)
+    word_error_rate: float = float("nan")
+    talks: list[talks.Crowd] = field(default_factory=list)
+
+
+def main(json_path: str | None, pack: PackConfig | None = None) -> int:
+    """Measure and print; returns 1 if a goal was missed."""
+    figures = asyncio.run(_measure(PipelineConfig(pack=pack or PackConfig())))
+    figures.word_error_rate = heard_back.word_error_rate(
+        [(a.answer.text, a.answer.samples, a.answer.sample_rate) for a in figures.answers if a.answer.text]
+    )
+    goals = _goals(figures)
+    _print(figures)
+    missed = report.print_goals(goals)
+    report.write_json(json_path, _as_json(figures, goals))
+    return 1 if missed else 0
+
+
+async def _measure(config: PipelineConfig) -> Figures:
+    figures = Figures()
+    began = time.perf_counter()
+    async with PipelineClient(config, report=lambda line: print(f"… {line}", flush=True)) as client:
+        figures.start_seconds = time.perf_counter() - began
+        for number, question in enumerate(questions.read(), 1):
+            answered = await _answer(client, question, number)
+            figures.answers.append(answered)
+            mark = "✓" if answered.passed else "✗"
+            print(f"{mark} {question.id:12} {question.says[-1]!r} → {answered.answer.text!r}", flush=True)
+        for people in TALKS:
+            crowd = await talks.run(client, people)
+            figures.talks.append(crowd)
+            print(f"… {people} talks at once: {len(crowd.turns)} turns, {crowd.gaps} with a gap", flush=True)
+        figures.memory_gb = _memory_gb()
+    return figures
+
+
+async def _answer(client: PipelineClient, question: questions.Question, number: int) -> Answered:
+    history: list[Message] = []
+    answer = Answer()
+    for turn in range(len(question.says)):
+        answer = Answer()
+        said = questions.parts(question, turn)
+        request = TurnRequest(
+            TurnId(f"question-{number}", str(turn)), (*history, Message("user", said)), now=question.now
+        )
+        answer.begin()
+        async for event in client.submit(request):
+            answer.take(event)
+        history.append(Message("user", (TextPart(answer.transcript or ""),)))
+        history.append(Message("assistant", (TextPart(answer.text),)))
+    return Answered(question, answer, questions.acceptable(question, answer.text, answer.finish_reason))
+
+
+def _memory_gb() -> float:
+    """Resident memory of this process and its workers. Shared pages count in each process, so the
+    true figure is lower."""
+    here = psutil.Process()
+    return sum(p.memory_info().rss for p in (here, *here.children(recursive=True))) / 1e9
+
+
+def _first_audio(figures: Figures) -> list[float]:
+    return [a.answer.first_audio_ms for a in figures.answers if a.answer.first_audio_ms is not None]
+
+
+def _goals(figures: Figures) -> list[report.Goal]:
+    passed = sum(a.passed for a in figures.answers)
+    gapless = max((c.people for c in figures.talks if not c.gaps), default=0)
+    return [
+        report.Goal("end of speech → first audio, median", report.median(_first_audio(figures)), FIRST_AUDIO_MS, "ms"),
+        report.Goal("acceptable answers", passed / len(figures.answers), PASS_RATE, at_least=True),
+        report.Goal("answers heard back, word error rate", figures.word_error_rate, HEARD_BACK_WER),
+        report.Goal("talks at once without a gap", gapless, TALKS_WITHOUT_GAP, at_least=True),
+        report.Goal("start to ready", figures.start_seconds, START_SECONDS, "s"),
+        report.Goal("memory of all processes", figures.memory_gb, MEMORY_GB, "GB"),
+    ]
+
+
+def _stage_rows(figures: Figures) -> list[tuple[str, str, str]]:
+    names = {name for a in figures.answers for name in a.answer.stages}
+    rows: list[tuple[float, str, str, str]] = []
+    for name in names:
+        timings = [a.answer.stages[name] for a in figures.answers if name in a.answer.stages]
+        first = report.median([t.first_out_ms for t in timings if not np.isnan(t.first_out_ms)])
+        busy = report.median([t.busy_ms for t in timings])
+        rows.append((first, name, f"{first:.0f}", f"{busy:.0f}"))
+    return [(name, first, busy) for _, name, first, busy in sorted(rows)]
+
+
+def _print(figures: Figures) -> None:
+    kinds = dict.fromkeys(a.question.kind for a in figures.answers)
+    report.print_table(
+        "answers",
+        ("kind", "acceptable", "of"),
+        [
+            (kind, sum(a.passed for a in figures.answers if a.question.kind == kind),
+             sum(a.question.kind == kind for a in figures.answers))
+            for kind in kinds
+        ],
+    )  # fmt: skip
+    report.print_table("where a turn's time goes (median ms since the question's end)",
+                       ("stage", "first output", "busy in all"), _stage_rows(figures))  # fmt: skip
+    firsts = _first_audio(figures)
+    report.print_table(
+        "end of speech → first audio (ms)",
+        ("turns", "p50", "p90", "max"),
+        [(len(firsts), *(f"{report.percentile(firsts, p):.0f}" for p in (50, 90, 100)))],
+    )
+    report.print_table("talks at once", talks.HEADER, [crowd.row() for crowd in figures.talks])
+
+
+def _as_json(figures: Figures, goals: list[report.Goal]) -> dict[str, object]:
+    return {
+        "benchmark": "local",
+        "goals": [{"name": g.name, "value": g.value, "limit": g.limit, "met": g.met} for g in goals],
+        "first_audio_ms": _first_audio(figures),
+        "answers": [
+            {"id": a.question.id, "heard": a.answer.transcript, "passed": a.passed, **a.answer.summary()}
+            for a in figures.answers
+        ],
+        "talks": [crowd.as_json() for crowd in figures.talks],
+    }
