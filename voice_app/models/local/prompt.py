@@ -1,0 +1,192 @@
+"""The thinker's prompt: example turns, chat frame, and where media go. Pure functions over a tokenizer.
+
+A prompt is laid out so that what stays the same comes first:
+
+    [system line, example turns][the client's instructions][history … ][question][open answer]
+
+The first part is the same for every talk, the history grows at its end only, so the prefix cache computes
+each part once. Every piece of text is encoded by itself: a sentence gets the same ids whether it came as a
+transcript (a media span) or as text (the history of the next turn).
+
+In the spans that `ChatFrame.spans` returns, **an empty `Span()` opens and closes the content of each user
+turn**, so that the thinker can tell what the user said without knowing the model's chat format.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from voice_app.messages import (
+    AudioPart,
+    ImagePart,
+    Media,
+    Message,
+    Part,
+    Role,
+    Span,
+    TextPart,
+    ToolCallPart,
+)
+
+MARK = Span()
+"""Opens and closes the content of a user turn."""
+
+SYSTEM = "You are a friendly voice assistant. You answer in one or two short spoken sentences."
+
+EXAMPLES: tuple[tuple[str, str], ...] = (
+    ("Hey, good evening.", "Good evening! It's nice to hear from you. What's on your mind?"),
+    ("Why is the sea salty?", "Rivers wash tiny bits of salt out of the rocks and carry them into the sea."),
+    ("Which city is the capital of Portugal?", "The capital of Portugal is Lisbon."),
+    ("[camera: acoustic guitar]\nWhat am I holding here?", "You are holding an acoustic guitar."),
+    ("I'm a bit nervous about my exam.", "Take a slow, deep breath. You have prepared well and you can do it."),
+    ("[camera: street sign; text: BAKERY]\nCan you read that for me?", "The sign says bakery."),
+    ("Who won the match last night?", "I can't look up the news, so I don't know."),
+    ("Blorp the wibble fenk.", "Sorry, I didn't understand that. Could you say it again?"),
+    ("How do I keep basil fresh?", "Put the stems in a glass of water and keep it out of the cold."),
+)
+"""How the assistant talks: (user, assistant). Disjoint from every list of questions that measures it."""
+
+
+class Tokens(Protocol):
+    """The little of a tokenizer that the pack needs."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text` alone: nothing added before or after. Special tokens' names in `text` are
+        plain text."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`; special tokens give nothing."""
+        ...
+
+    def token_bytes(self, token: int) -> bytes:
+        """The UTF-8 bytes that `token` stands for; b"" for a special token."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message: pieces of text and media in order."""
+
+    role: Role
+    pieces: tuple[str | Media, ...]
+
+
+class ChatFrame(Protocol):
+    """A model's chat format around the pack's example turns."""
+
+    def spans(self, turns: Sequence[Turn]) -> tuple[Span, ...]:
+        """The prompt that asks for an answer to the last turn. The oldest turns are left out where all of
+        them would not fit."""
+        ...
+
+
+def turn_of(message: Message, media: Callable[[AudioPart | ImagePart], Media]) -> Turn:
+    """`message` as a turn. `media` names the place of each part that an encoder has to fill; a part of
+    speech whose words are known is text."""
+    return Turn(message.role, tuple(_piece(part, media) for part in message.parts))
+
+
+def _piece(part: Part, media: Callable[[AudioPart | ImagePart], Media]) -> str | Media:
+    if isinstance(part, TextPart):
+        return part.text
+    if isinstance(part, AudioPart):
+        return media(part) if part.transcript is None else part.transcript
+    if isinstance(part, ImagePart):
+        return media(part)
+    if isinstance(part, ToolCallPart):
+        return f"{part.name}({part.arguments})"
+    return part.output
+
+
+def camera_text(label: str, read: str = "") -> str:
+    """What stands in the prompt for a camera frame: its `label` and the text `read` in it, either of which
+    may be empty. An image encoder embeds exactly this."""
+    seen = "; ".join(([label] if label else []) + ([f"text: {read}"] if read else []))
+    return f"[camera: {seen}]\n" if seen else ""
+
+
+def join(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Neighbouring text spans made one; marks and media stay."""
+    joined: list[Span] = []
+    for span in spans:
+        if span.ids and joined and joined[-1].ids:
+            joined[-1] = Span(ids=joined[-1].ids + span.ids)
+        else:
+            joined.append(span)
+    return tuple(joined)
+
+
+class ChatMlFrame:
+    """The frame of the packaged brain: `<|im_start|>role`, newline, content, `<|im_end|>`, newline."""
+
+    MEDIA_LENGTH = 48
+    """Positions reckoned for a media span whose length is not known yet."""
+
+    def __init__(self, tokens: Tokens, start: int, end: int, history: int) -> None:
+        """`start` and `end` are the ids of the two special tokens; `history` bounds the positions of the
+        turns after the examples."""
+        self._tokens = tokens
+        self._newline = tuple(tokens.encode("\n"))
+        self._open = {role: (start, *tokens.encode(role + "\n")) for role in ("system", "user", "assistant")}
+        self._close = (end, *self._newline)
+        self._history = history
+        self._prefix = self._examples()
+
+    def spans(self, turns: Sequence[Turn]) -> tuple[Span, ...]:
+        instructions = [self._turn(turn) for turn in turns if turn.role == "system"]
+        talk = [self._turn(turn) for turn in turns if turn.role != "system"]
+        kept = recent(talk, [sum(map(self._length, turn)) for turn in talk], self._history)
+        whole = [Span(ids=self._prefix)]
+        for spans in (*instructions, *kept):
+            whole += spans
+        return join([*whole, Span(ids=self._open["assistant"])])
+
+    def _examples(self) -> tuple[int, ...]:
+        ids = self._text("system", SYSTEM)
+        for user, assistant in EXAMPLES:
+            ids += self._text("user", user) + self._text("assistant", assistant)
+        return ids
+
+    def _text(self, role: Role, text: str) -> tuple[int, ...]:
+        return (*self._open[role], *self._tokens.encode(text), *self._close)
+
+    def _turn(self, turn: Turn) -> list[Span]:
+        content = content_spans(turn, self._tokens)
+        if turn.role == "user":
+            content = [MARK, *content, MARK]
+        return [Span(ids=self._open[turn.role]), *content, Span(ids=self._close)]
+
+    def _length(self, span: Span) -> int:
+        return self.MEDIA_LENGTH if span.media else len(span.ids)
+
+
+def content_spans(turn: Turn, tokens: Tokens) -> list[Span]:
+    """The pieces of `turn` as spans. A newline stands after a text or speech piece that is not the last;
+    a picture's own text brings it (`camera_text`)."""
+    spans: list[Span] = []
+    for place, piece in enumerate(turn.pieces):
+        if isinstance(piece, Media):
+            spans.append(Span(media=piece))
+        elif piece.strip():
+            spans.append(Span(ids=tuple(tokens.encode(piece.strip()))))
+        is_picture = isinstance(piece, Media) and piece.kind == "image"
+        if place < len(turn.pieces) - 1 and not is_picture:
+            spans.append(Span(ids=tuple(tokens.encode("\n"))))
+    return spans
+
+
+def recent(turns: Sequence[list[Span]], lengths: Sequence[int], budget: int) -> Sequence[list[Span]]:
+    """The newest of `turns` that fit into `budget` positions, at least the last one. Dropping goes in steps
+    of half the budget, so that in a long talk the kept part starts at the same turn for many turns and its
+    KV can be used again."""
+    total, first = sum(lengths), 0
+    if total <= budget:
+        return turns
+    cut = 0
+    step = max(1, budget // 2)
+    goal = -(-(total - budget) // step) * step
+    while first < len(turns) - 1 and cut < goal:
+        cut += lengths[first]
+        first += 1
+    return turns[first:]
