@@ -1,0 +1,62 @@
+"""A request in `OmniScheduler`: the one home of its state."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from voice_app.messages import TurnId
+from voice_app.schedulers.base import Prompt
+
+
+class Phase(StrEnum):
+    """Where a request stands; it goes back to WAITING when it is preempted."""
+
+    WAITING = "waiting"
+    """For pages; holds none."""
+    PREFILLING = "prefilling"
+    """Several positions to compute before its next token."""
+    DECODING = "decoding"
+    """One position to compute: the token before."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """`OmniScheduler` sets `admitted` and `table` on admission and preemption, and advances
+    `computed` and `outputs` after each step."""
+
+    turn: TurnId
+    speech: bool
+    prompt: Prompt
+    max_outputs: int
+    """Tokens after which the answer ends with finish_reason "length"."""
+    outputs: list[int] = field(default_factory=list)
+    admitted: bool = False
+    table: list[int] = field(default_factory=list)
+    """The block table: page numbers in order of position."""
+    computed: int = 0
+    """Positions, from the first, whose KV is in the pages."""
+    cached_tokens: int | None = None
+    """Prompt positions found in the prefix cache at the first admission."""
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.prompt.keys)
+
+    @property
+    def length(self) -> int:
+        """Positions that there are: the prompt and all tokens sampled."""
+        return len(self.prompt.keys) + len(self.outputs)
+
+    @property
+    def pending(self) -> int:
+        """Positions to compute before the next token can be sampled, at least 1."""
+        return self.length - self.computed
+
+    @property
+    def phase(self) -> Phase:
+        if not self.admitted:
+            return Phase.WAITING
+        return Phase.DECODING if self.outputs and self.pending == 1 else Phase.PREFILLING
+
+    def keys(self, count: int) -> list[int]:
+        """Keys of the first `count` positions."""
+        return [*self.prompt.keys, *self.outputs][:count]
