@@ -38,7 +38,10 @@ EXAMPLES: tuple[tuple[str, str], ...] = (
     ("Why is the sea salty?", "Rivers wash tiny bits of salt out of the rocks and carry them into the sea."),
     ("Which city is the capital of Portugal?", "The capital of Portugal is Lisbon."),
     ("[camera: acoustic guitar]\nWhat am I holding here?", "You are holding an acoustic guitar."),
-    ("I'm a bit nervous about my exam.", "Take a slow, deep breath. You have prepared well and you can do it."),
+    (
+        "I'm a bit nervous about my exam.",
+        "Take a slow, deep breath. You have prepared well and you can do it.",
+    ),
     ("[camera: street sign; text: BAKERY]\nCan you read that for me?", "The sign says bakery."),
     ("Who won the match last night?", "I can't look up the news, so I don't know."),
     ("Blorp the wibble fenk.", "Sorry, I didn't understand that. Could you say it again?"),

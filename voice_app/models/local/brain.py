@@ -1,0 +1,78 @@
+"""What the stages of the local pack share of the thinker's model: tokenizer, chat frame, embedding table.
+
+`open_brain` is cheap (0.2 s for the packaged brain) and enough for preprocessing, the encoders and decode;
+only the thinker's stage calls `thinker`, which loads the layers.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from voice_app.config import PackConfig
+from voice_app.models.base import Report
+from voice_app.models.local.assets import ensure
+from voice_app.models.local.brain_files import BrainFiles, converted
+from voice_app.models.local.catalogue import MODELS
+from voice_app.models.local.decode import ByteLevelTokens
+from voice_app.models.local.engine_onnx import Engine
+from voice_app.models.local.prompt import ChatFrame, ChatMlFrame, Tokens
+from voice_app.models.local.thinker import Thinker
+
+MAX_POSITIONS = 2048
+"""Longest prompt and answer of the packaged brain. It was trained to 8192; on a CPU a longer prompt than
+this takes seconds."""
+HISTORY = 1024
+"""Positions of the turns that a prompt keeps."""
+DEFAULT_KV_BYTES = 256 << 20
+"""5,800 positions of the packaged brain: some thirty talks with their history."""
+
+
+class Brain(Protocol):
+    """One model's shared parts. `width` is that of an embedding."""
+
+    width: int
+    tokens: Tokens
+    frame: ChatFrame
+
+    def embed(self, ids: Sequence[int]) -> np.ndarray:
+        """float32 [n, width]: the thinker's input embeddings of `ids`."""
+        ...
+
+    def thinker(self) -> Thinker:
+        """Load the layers. Raises ModelFileError."""
+        ...
+
+
+def open_brain(config: PackConfig, report: Report) -> Brain:
+    """The brain that `config` asks for. Raises ModelFileError or ConfigError in one line."""
+    return PackagedBrain(config, report)
+
+
+class PackagedBrain:
+    """SmolLM2-135M-Instruct in 8 bits."""
+
+    def __init__(self, config: PackConfig, report: Report) -> None:
+        sha256 = MODELS["smollm2"].files[0].sha256
+        self._files: BrainFiles = converted(ensure("smollm2", report), sha256, report)
+        self._config = config
+        self._report = report
+        self.tokens = ByteLevelTokens(Tokenizer.from_file(str(self._files.tokenizer)))
+        start, self._end = self.tokens.id("<|im_start|>"), self.tokens.id("<|im_end|>")
+        self.frame = ChatMlFrame(self.tokens, start, self._end, HISTORY)
+        self.width = self._files.shape.width
+        self._table = self._files.embedding()
+
+    def embed(self, ids: Sequence[int]) -> np.ndarray:
+        return self._table[np.asarray(ids, np.int64)].astype(np.float32)
+
+    def thinker(self) -> Thinker:
+        self._report("loading the thinker")
+        shape = self._files.shape
+        page_bytes = 2 * 4 * Engine.page_size * shape.layers * shape.kv_heads * shape.head_dim
+        pages = (self._config.kv_bytes or DEFAULT_KV_BYTES) // page_bytes
+        engine = Engine(self._files, pages, MAX_POSITIONS, self._config.threads)
+        return Thinker(
+            engine, self.tokens, self.embed, frozenset({self._end, self.tokens.id("<|endoftext|>")})
+        )
