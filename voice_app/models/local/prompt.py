@@ -66,6 +66,10 @@ class Tokens(Protocol):
         """The UTF-8 bytes that `token` stands for; b"" for a special token."""
         ...
 
+    def warm_up(self) -> None:
+        """With `token_bytes`, what makes it the decode stage's `TokenDecoder`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
