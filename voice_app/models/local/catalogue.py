@@ -167,13 +167,18 @@ MODELS: dict[str, Model] = {
             ),
         ),
         Model(
-            "end_of_turn",
+            "turn_taking",
             "pipecat-ai",
             "1.14.0",
             12_109_725,
-            "BSD-2-Clause",
-            "end of turn: smart-turn v3.2",
+            "smart-turn: BSD-2-Clause; Silero VAD: MIT",
+            "turn taking: Silero VAD, smart-turn v3.2",
             (
+                AssetFile(
+                    "pipecat/audio/vad/data/silero_vad.onnx",
+                    2_327_524,
+                    "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
+                ),
                 AssetFile(
                     "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx",
                     8_679_182,

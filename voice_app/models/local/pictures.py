@@ -1,0 +1,53 @@
+"""Decodes pictures: JPEG, PNG or WebP bytes → upright RGB arrays of a bounded size."""
+
+import io
+import warnings
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from voice_app.errors import InputError
+
+MAX_SIDE = 960
+"""Longer side of a decoded picture in pixels: enough to read a sign, small enough to be quick."""
+
+MAX_BYTES = 20_000_000
+MAX_PIXELS = 50_000_000
+_FORMATS = ("JPEG", "PNG", "WEBP")
+
+
+def decode(data: bytes) -> np.ndarray:
+    """[rows, columns, 3] float32 RGB in [0, 1], turned upright, the longer side at most `MAX_SIDE`.
+
+    Raises InputError: not a JPEG, PNG or WebP, damaged, or too large to be opened safely."""
+    if len(data) > MAX_BYTES:
+        raise InputError(f"image: {len(data) / 1e6:.0f} MB; at most {MAX_BYTES / 1e6:.0f} MB", param="image")
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns of what the check of MAX_PIXELS below refuses.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(io.BytesIO(data), formats=_FORMATS)
+        width, height = image.size
+        if width * height > MAX_PIXELS:
+            raise InputError(
+                f"image: {width} x {height} pixels; make it smaller, at most {MAX_PIXELS:,} in all",
+                param="image",
+            )
+        # Lets a JPEG decode at a fraction of its size.
+        image.draft("RGB", (MAX_SIDE, MAX_SIDE))
+        return _pixels(image)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(
+            f"image: not a readable JPEG, PNG or WebP picture ({error}); save it again", param="image"
+        ) from error
+
+
+def _pixels(image: Image.Image) -> np.ndarray:
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
+        # What is transparent is usually shown on white.
+        over = upright.convert("RGBA")
+        upright = Image.alpha_composite(Image.new("RGBA", over.size, "white"), over)
+    upright = upright.convert("RGB")
+    upright.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.BILINEAR)
+    return np.asarray(upright, np.float32) / 255.0

@@ -1,0 +1,142 @@
+"""Preprocessing: a request → the prompt's spans, the speech to hear, the pictures to look at.
+
+`MelFrames.frames` of this pack is sound as its recognisers take it: [n] float32 at 16 kHz, level, with only
+the speech in it (n = 0: nobody spoke). `ImagePatches.patches` is the whole picture: [rows, columns, 3]
+float32 RGB in [0, 1], its longer side at most `pictures.MAX_SIDE`.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from voice_app import audio
+from voice_app.errors import InputError, VoiceAppError
+from voice_app.messages import (
+    AudioPart,
+    EdgePayload,
+    ImagePart,
+    ImagePatches,
+    Media,
+    MelFrames,
+    Message,
+    PromptIds,
+    PromptParams,
+    StageEvent,
+    TurnRequest,
+)
+from voice_app.models.local import pictures
+from voice_app.models.local.prompt import ChatFrame, turn_of
+from voice_app.models.local.recogniser import SAMPLE_RATE
+from voice_app.models.local.voice_activity import VoiceActivity
+from voice_app.schedulers.base import StageInput
+
+_VERSION = b"1"
+"""Part of every media key: raise it when the same content would be encoded otherwise."""
+
+_LEVEL = 0.1
+"""Root mean square that speech is brought to."""
+
+
+class Preprocessing:
+    """The `OnePassRunner` of the first stage.
+
+    `recogniser` names what will hear: it is part of the audio's keys."""
+
+    def __init__(self, frame: ChatFrame, voice_activity: VoiceActivity, recogniser: str) -> None:
+        self._frame = frame
+        self._voice_activity = voice_activity
+        self._recogniser = recogniser.encode()
+
+    def warm_up(self) -> None:
+        self._voice_activity.speech(np.zeros(SAMPLE_RATE, np.float32))
+
+    def run(
+        self, batch: Sequence[StageInput]
+    ) -> Sequence[Sequence[EdgePayload | StageEvent] | VoiceAppError]:
+        return [self._one(item) for item in batch]
+
+    def _one(self, item: StageInput) -> Sequence[EdgePayload | StageEvent] | VoiceAppError:
+        assert isinstance(item.payload, TurnRequest)
+        try:
+            return self._prepare(item.payload)
+        except VoiceAppError as error:
+            return error
+
+    def _prepare(self, request: TurnRequest) -> list[EdgePayload | StageEvent]:
+        """The media first, so that the encoders can start; each content once."""
+        if not request.messages or request.messages[-1].role != "user":
+            raise InputError("messages: the last one must be the user's", param="messages")
+        media: dict[str, EdgePayload] = {}
+
+        def place(part: AudioPart | ImagePart) -> Media:
+            key = self._key(part)
+            if key.key not in media:
+                media[key.key] = self._encoded(part, key)
+            return key
+
+        turns = [turn_of(_pictures_first(message), place) for message in request.messages]
+        prompt = PromptIds(self._frame.spans(turns), _params(request))
+        wanted = {span.media.key for span in prompt.spans if span.media}
+        return [*(payload for key, payload in media.items() if key in wanted), prompt]
+
+    def _key(self, part: AudioPart | ImagePart) -> Media:
+        digest = hashlib.blake2b(_VERSION, digest_size=16)
+        if isinstance(part, ImagePart):
+            digest.update(part.data)
+            return Media(digest.hexdigest(), "image")
+        digest.update(self._recogniser + part.sample_rate.to_bytes(4, "little"))
+        digest.update(np.ascontiguousarray(part.samples, np.float32).data)
+        return Media(digest.hexdigest(), "audio")
+
+    def _encoded(self, part: AudioPart | ImagePart, media: Media) -> EdgePayload:
+        if isinstance(part, ImagePart):
+            picture = pictures.decode(part.data)
+            return ImagePatches(media, picture, (1, picture.shape[0], picture.shape[1]))
+        audio.check(part.samples, part.sample_rate, "audio")
+        speech = self.speech(audio.resample(part.samples, part.sample_rate, SAMPLE_RATE))
+        return MelFrames(media, speech, len(speech) / SAMPLE_RATE)
+
+    def speech(self, samples: np.ndarray) -> np.ndarray:
+        """[n] float32 at 16 kHz → only its speech, level, at most a second of pause in one place."""
+        centred = samples - samples.mean()
+        peak = float(np.abs(centred).max())
+        if peak == 0.0:
+            return np.zeros(0, np.float32)
+        # The detector hears very quiet speech too if it is brought up first.
+        spans = self._voice_activity.speech(centred * (0.5 / peak))
+        if not spans:
+            return np.zeros(0, np.float32)
+        kept = np.concatenate([centred[start:end] for start, end in spans])
+        level = float(np.sqrt(np.square(kept).mean()))
+        gain = min(_LEVEL / level, 1.0 / float(np.abs(kept).max()))
+        return (kept * gain).astype(np.float32)
+
+
+def _pictures_first(message: Message) -> Message:
+    """The brain's examples show what the camera sees before what the user says."""
+    if message.role != "user":
+        return message
+    return Message("user", tuple(sorted(message.parts, key=lambda part: not isinstance(part, ImagePart))))
+
+
+def _params(request: TurnRequest) -> PromptParams:
+    return PromptParams(
+        sampling=request.sampling,
+        greedy=request.greedy,
+        voice=request.voice,
+        speed=request.speed,
+        max_frames=request.max_frames,
+        tools=request.tools,
+        tool_choice=request.tool_choice,
+        now=request.now,
+    )
+
+
+def recogniser_identity(choice: str | None) -> str:
+    """What stands for the recogniser of `--recogniser` in media keys: a folder's changes with its weights."""
+    if choice is None or choice in ("moonshine", "whisper"):
+        return choice or "moonshine"
+    weights = Path(choice) / "model.bin"
+    return f"{weights}:{weights.stat().st_mtime_ns if weights.exists() else 0}"
