@@ -49,7 +49,7 @@ class StageInput:
 
 class Outbox(Protocol):
     """Where a scheduler puts what it made. Every call is safe for a turn that is already over or
-    stale: the payload is then dropped."""
+    stale: the payload is then dropped. None calls back into the scheduler."""
 
     def emit(self, turn: TurnId, payload: EdgePayload | StageEvent) -> None:
         """Send an edge payload over every edge that carries its type, or an event to the client.
@@ -188,10 +188,11 @@ class SequenceStep:
 
     prompt: Prompt
     outputs: list[int]
-    """Tokens sampled so far."""
+    """Tokens sampled so far. This list and `pages` are the scheduler's own and go on changing."""
     start: int
     count: int
     pages: list[int]
+    """May name other pages (of the same content) in the next step."""
     sample: bool
     """Whether the last position's next token is wanted (False inside a chunked prefill)."""
 
