@@ -19,6 +19,7 @@ from voice_app.models.local.decode import ByteLevelTokens
 from voice_app.models.local.engine_onnx import Engine
 from voice_app.models.local.prompt import ChatFrame, ChatMlFrame, Tokens
 from voice_app.models.local.thinker import Thinker
+from voice_app.schedulers.base import ThinkerRunner
 
 MAX_POSITIONS = 2048
 """Longest prompt and answer of the packaged brain. It was trained to 8192; on a CPU a longer prompt than
@@ -30,17 +31,23 @@ DEFAULT_KV_BYTES = 256 << 20
 
 
 class Brain(Protocol):
-    """One model's shared parts. `width` is that of an embedding."""
+    """One model's shared parts."""
 
-    width: int
-    tokens: Tokens
-    frame: ChatFrame
+    @property
+    def tokens(self) -> Tokens: ...
+
+    @property
+    def frame(self) -> ChatFrame: ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text` alone."""
+        ...
 
     def embed(self, ids: Sequence[int]) -> np.ndarray:
         """float32 [n, width]: the thinker's input embeddings of `ids`."""
         ...
 
-    def thinker(self) -> Thinker:
+    def thinker(self) -> ThinkerRunner:
         """Load the layers. Raises ModelFileError."""
         ...
 
@@ -61,7 +68,7 @@ class PackagedBrain:
         self.tokens = ByteLevelTokens(Tokenizer.from_file(str(self._files.tokenizer)))
         start, self._end = self.tokens.id("<|im_start|>"), self.tokens.id("<|im_end|>")
         self.frame = ChatMlFrame(self.tokens, start, self._end, HISTORY)
-        self.width = self._files.shape.width
+        self.encode = self.tokens.encode
         self._table = self._files.embedding()
 
     def embed(self, ids: Sequence[int]) -> np.ndarray:

@@ -1,14 +1,15 @@
 """The packaged brain as a model: packed rows in, hidden rows and logits out, KV in pages."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
 
 import numpy as np
-import onnxruntime as ort
 
-from voice_app.models.local import paged_attention
 from voice_app.models.local.brain_files import BrainFiles
-from voice_app.models.local.paged_attention import HEAD_DIM, PAGE_SIZE, attend, rotate_and_store
+from voice_app.models.local.onnx_session import onnx_session
+from voice_app.models.local.paged_attention import HEAD_DIM, PAGE_SIZE, attend, rotate_and_store, scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,12 @@ class Engine:
         self.shape = files.shape
         self.num_pages = num_pages
         self.max_positions = max_positions
-        self._first = _session(files.first, threads)
-        self._between = [_session(files.between(i), threads) for i in range(self.shape.layers)]
-        self._head = _session(files.head, threads)
+        self._first, self._head = _graph(files.first, threads), _graph(files.head, threads)
+        self._between = [_graph(files.between(layer), threads) for layer in range(self.shape.layers)]
         pool = (self.shape.layers, num_pages, self.shape.kv_heads, PAGE_SIZE, HEAD_DIM)
         self._keys = np.zeros(pool, np.float32)
         self._values = np.zeros(pool, np.float32)
-        self._scores = np.empty(max_positions, np.float32)
+        self._scratch = scratch(self.shape.heads // self.shape.kv_heads, max_positions)
         inverse = self.shape.rope_base ** (-np.arange(HEAD_DIM // 2) * 2 / HEAD_DIM)
         angles = np.outer(np.arange(max_positions), inverse)
         self._cosine, self._sine = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
@@ -48,7 +48,7 @@ class Engine:
         cosine, sine = self._cosine[where.positions], self._sine[where.positions]
         heads, kv_heads = self.shape.heads, self.shape.kv_heads
         attended = np.empty((len(x), heads * HEAD_DIM), np.float32)
-        (qkv,) = self._first.run(None, {"x": x})
+        (qkv,) = self._first(x)
         for layer, dense in enumerate(self._between):
             keys, values = self._keys[layer], self._values[layer]
             rotate_and_store(
@@ -56,15 +56,15 @@ class Engine:
             )
             attend(
                 qkv, heads, kv_heads, where.firsts, where.starts, where.counts, where.tables,
-                keys, values, self._scores, attended,
+                keys, values, *self._scratch, attended,
             )  # fmt: skip
-            x, *rest = dense.run(None, {"x": x, "attended": attended})
-            qkv = rest[0] if rest else qkv
+            x, *qkv_next = dense(x, attended)
+            qkv = qkv_next[0] if qkv_next else qkv
         return x
 
     def logits(self, hidden: np.ndarray) -> np.ndarray:
         """[rows, vocab] for rows that `forward` gave."""
-        return self._head.run(None, {"hidden": hidden})[0]
+        return self._head(hidden)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +89,16 @@ class _Layout:
         firsts = np.cumsum(counts) - counts
         owner = np.repeat(np.arange(len(chunks)), counts)
         positions = np.arange(len(owner)) - firsts[owner] + starts[owner]
-        row_pages = tables[owner, positions // paged_attention.PAGE_SIZE]
-        return cls(
-            firsts, starts, counts, tables, positions, row_pages, positions % paged_attention.PAGE_SIZE
-        )
+        row_pages = tables[owner, positions // PAGE_SIZE]
+        return cls(firsts, starts, counts, tables, positions, row_pages, positions % PAGE_SIZE)
 
 
-def _session(path, threads: int) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.enable_mem_pattern = False
-    options.log_severity_level = 3
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+def _graph(path: Path, threads: int) -> Callable[..., list[np.ndarray]]:
+    """The graph at `path` as a function of its inputs in order."""
+    session = onnx_session(path, threads, arena=False)
+    names = [value.name for value in session.get_inputs()]
+
+    def run(*inputs: np.ndarray) -> list[np.ndarray]:
+        return cast(list[np.ndarray], session.run(None, dict(zip(names, inputs, strict=True))))
+
+    return run

@@ -16,13 +16,15 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 from voice_app.errors import ModelFileError
 
 
-def onnx_session(path: Path, threads: int) -> onnxruntime.InferenceSession:
-    """Load `path` for the CPU, each call on `threads` threads. Raises ModelFileError."""
+def onnx_session(path: Path, threads: int, *, arena: bool = True) -> onnxruntime.InferenceSession:
+    """Load `path` for the CPU, each call on `threads` threads. `arena`: the session keeps its largest call's
+    memory for the next one; a model of many sessions does without. Raises ModelFileError."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     # Spinning threads would take the core from the other worker.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.enable_cpu_mem_arena = arena
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
