@@ -1,0 +1,117 @@
+"""How an outlet's payloads get to their target: by reference within the process, else over the wire."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from voice_app.errors import TransferFailed
+from voice_app.pipeline.control import AckRequest, DataReady, Edge
+from voice_app.pipeline.inlet import Delivery, Release
+from voice_app.pipeline.outlet import ACK_PATIENCE_S, Outlet, TurnOut
+from voice_app.pipeline.transport.base import Outgoing, SlotRef
+from voice_app.pipeline.wire import Wire
+
+Deliver = Callable[[Delivery], None]
+
+
+class LocalCarrier:
+    """To a stage of the same process, by reference."""
+
+    def __init__(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self.outlet: Outlet | None = None
+        """Where the credit goes back to; set once the outlet exists."""
+
+    def carry(self, edge: Edge, seq: int, turn: TurnOut, payload: object, *, inline: bool) -> bool:
+        assert self.outlet is not None
+        release = Release(self.outlet.consumed, edge, seq)
+        self._deliver(Delivery(edge, payload, turn.speech, turn.submitted, release))
+        return True
+
+    def acked(self, edge: Edge, seq: int) -> None:
+        return None
+
+    def ended(self, edge: Edge, now: float) -> None:
+        return None
+
+    def tick(self, now: float) -> None:
+        return None
+
+    def node_gone(self, node: str) -> None:
+        return None
+
+    def request_acks(self, edge: Edge, seqs: tuple[int, ...]) -> None:
+        return None
+
+
+class RemoteCarrier:
+    """To another process. Used under its outlet's lock; `inline`: never by a slot."""
+
+    def __init__(self, node: str, wire: Wire, outgoing: Outgoing, *, inline: bool) -> None:
+        self.node = node
+        self._wire = wire
+        self._outgoing = outgoing
+        self._inline = inline
+        self._leases: dict[Edge, dict[int, SlotRef]] = {}
+        self._ended: dict[Edge, float] = {}
+        """Edges of turns that are over with slots still out, and when they were last asked after."""
+        self.refused = False
+        """A payload found no slot since this was last reset."""
+
+    def carry(self, edge: Edge, seq: int, turn: TurnOut, payload: object, *, inline: bool) -> bool:
+        parcel = self._outgoing.pack(payload, inline=inline or self._inline)
+        if parcel is None:
+            self.refused = True
+            return False
+        head = msgspec.Raw(parcel.head)
+        message = DataReady(edge, seq, turn.speech, turn.submitted, head, parcel.slot)
+        try:
+            self._wire.send(self.node, message, parcel.encoded if parcel.slot is None else None)
+        except TransferFailed:
+            if parcel.slot is not None:
+                self._outgoing.free(parcel.slot)  # Nobody was told of it.
+            raise
+        if parcel.slot is not None:
+            self._leases.setdefault(edge, {})[seq] = parcel.slot
+        return True
+
+    def acked(self, edge: Edge, seq: int) -> None:
+        leases = self._leases.get(edge)
+        slot = leases.pop(seq, None) if leases else None
+        if slot is not None:
+            self._outgoing.free(slot)
+        if not leases:
+            self._leases.pop(edge, None)
+            self._ended.pop(edge, None)
+
+    def ended(self, edge: Edge, now: float) -> None:
+        for slot in self._leases.get(edge, {}).values():
+            self._outgoing.quarantine(slot)
+        if edge in self._leases:
+            self._ended[edge] = now
+
+    def request_acks(self, edge: Edge, seqs: tuple[int, ...]) -> None:
+        try:
+            self._wire.send(self.node, AckRequest(edge, seqs))
+        except TransferFailed:
+            return  # The node is gone or stuck; its end, or the turn's deadline, settles it.
+
+    def tick(self, now: float) -> None:
+        for edge, asked in self._ended.items():
+            if now - asked >= ACK_PATIENCE_S:
+                self._ended[edge] = now
+                self.request_acks(edge, tuple(self._leases[edge]))
+
+    def node_gone(self, node: str) -> None:
+        if node != self.node:
+            return
+        # It cannot be reading any more.
+        for leases in self._leases.values():
+            for slot in leases.values():
+                self._outgoing.free(slot)
+        self._leases.clear()
+        self._ended.clear()
+
+    @property
+    def lent(self) -> int:
+        return sum(len(leases) for leases in self._leases.values())

@@ -1,0 +1,164 @@
+"""Control messages between the server process and the workers, and between workers.
+
+Each crosses as one ZMQ message: `codec.pack_frame` of the message's msgpack and, for a `DataReady`
+without a slot, of the payload's arrays. Everything is typed; nothing is pickled. In `source` and
+`target` None stands for the client, who gives requests and takes events.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from voice_app.errors import ErrorInfo
+from voice_app.messages import Stage, StageTiming, TurnId
+from voice_app.pipeline.transport.base import SlotRef
+from voice_app.pipeline.transport.codec import Encoded, pack_frame, unpack_frame
+from voice_app.schedulers.base import SchedulerLoad
+
+SERVER = "server"
+"""The server process's name among the nodes; the others are named after their workers."""
+
+
+class Edge(msgspec.Struct, frozen=True, array_like=True):
+    """One turn's stream over one edge: what credits and sequence numbers are counted by."""
+
+    turn: TurnId
+    source: Stage | None
+    target: Stage | None
+
+
+class DataReady(msgspec.Struct, frozen=True, tag="ready"):
+    """Sender to receiver: payload number `seq` (from 0) of `edge` is there.
+
+    `payload` is the encoded head; the arrays lie in `slot`, or follow in the same message.
+    `submitted`: when the client submitted the turn, in seconds of the host's monotonic clock."""
+
+    edge: Edge
+    seq: int
+    speech: bool
+    submitted: float
+    payload: msgspec.Raw
+    slot: SlotRef | None = None
+
+
+class DataAck(msgspec.Struct, frozen=True, tag="ack"):
+    """Receiver to sender: the payloads `seqs` of `edge` were consumed (their slots and credit go
+    back), are `lost` (never came), or `failed` (came, but could not be read; `reason` says why)."""
+
+    edge: Edge
+    seqs: tuple[int, ...]
+    outcome: Literal["consumed", "lost", "failed"] = "consumed"
+    reason: str = ""
+
+
+class AckRequest(msgspec.Struct, frozen=True, tag="ack_request"):
+    """Sender to receiver: no ack came for `seqs` in a while; answer for those not held any more."""
+
+    edge: Edge
+    seqs: tuple[int, ...]
+
+
+class EndTurn(msgspec.Struct, frozen=True, tag="end"):
+    """Server to worker: the turn is over (answered, failed or cancelled): raise the fence of
+    `turn.key` above `turn.generation` and forget it."""
+
+    turn: TurnId
+
+
+class TurnEnded(msgspec.Struct, frozen=True, tag="ended"):
+    """Worker to server: the fence is up; this is what the worker's stages spent on the turn."""
+
+    turn: TurnId
+    worker: str
+    stages: dict[Stage, StageTiming]
+
+
+class TurnFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """Worker to server: the turn cannot be answered."""
+
+    turn: TurnId
+    error: ErrorInfo
+
+
+class StageReport(msgspec.Struct, frozen=True, tag="load"):
+    """Worker to server: a stage's fill changed."""
+
+    stage: Stage
+    load: SchedulerLoad
+
+
+class WorkerProgress(msgspec.Struct, frozen=True, tag="progress"):
+    """Worker to server: what it is doing while it starts, for a person."""
+
+    worker: str
+    text: str
+
+
+class WorkerReady(msgspec.Struct, frozen=True, tag="worker_ready"):
+    """Worker to server: models are loaded and warm, its inbox is open."""
+
+    worker: str
+    incarnation: int
+
+
+class WorkerRefused(msgspec.Struct, frozen=True, tag="worker_refused"):
+    """Worker to server: it cannot start with this configuration; starting it again would not help."""
+
+    worker: str
+    incarnation: int
+    error: ErrorInfo
+
+
+class PeerUp(msgspec.Struct, frozen=True, tag="peer_up"):
+    """Server to worker: `node` takes messages at `address` from now on (a restarted worker)."""
+
+    node: str
+    address: str
+
+
+class PeerDown(msgspec.Struct, frozen=True, tag="peer_down"):
+    """Server to worker: the process behind `node` is gone; what was lent to it is free."""
+
+    node: str
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
+    """Server to worker: end."""
+
+
+Control = (
+    DataReady
+    | DataAck
+    | AckRequest
+    | EndTurn
+    | TurnEnded
+    | TurnFailed
+    | StageReport
+    | WorkerProgress
+    | WorkerReady
+    | WorkerRefused
+    | PeerUp
+    | PeerDown
+    | Shutdown
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Control)
+
+
+class Malformed(Exception):
+    """A frame that is not a control message."""
+
+
+def to_frame(message: Control, tail: Encoded | None = None) -> bytes | bytearray:
+    """`message` as it goes on the wire, with the arrays of an inline payload."""
+    return pack_frame(_encoder.encode(message), tail)
+
+
+def from_frame(frame: bytes) -> tuple[Control, memoryview]:
+    """The message, and the bytes of an inline payload's arrays. Raises Malformed."""
+    try:
+        head, tail = unpack_frame(frame)
+        return _decoder.decode(head), tail
+    except (ValueError, msgspec.DecodeError) as error:
+        raise Malformed(str(error)) from error

@@ -1,0 +1,145 @@
+"""A process's part in the hand-off: its outlets, its inlet, and the messages between them and others."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from voice_app.errors import TransferFailed, VoiceAppError
+from voice_app.messages import Stage, StageTiming, TurnId
+from voice_app.pipeline import graph
+from voice_app.pipeline.carriers import Deliver, LocalCarrier, RemoteCarrier
+from voice_app.pipeline.control import SERVER, AckRequest, Control, DataAck, DataReady, PeerDown, PeerUp
+from voice_app.pipeline.fence import Fence
+from voice_app.pipeline.inlet import Inlet
+from voice_app.pipeline.outlet import Carrier, Outlet
+from voice_app.pipeline.transport.base import Incoming, Outgoing
+from voice_app.pipeline.wire import Wire
+
+TICK_S = 0.25
+"""How often deadlines are looked at while a turn is open. An idle process does not wake."""
+
+
+class Exchange:
+    """`places` names the node of each stage; `deliver` gets what arrives for a stage of this process
+    (or for the client), `fail` the turns that the hand-off lost."""
+
+    def __init__(
+        self,
+        node: str,
+        places: Mapping[Stage, str],
+        wire: Wire,
+        outgoing: Outgoing,
+        incoming: Incoming,
+        deliver: Deliver,
+        fail: Callable[[TurnId, VoiceAppError], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._node = node
+        self._places = places
+        self._wire = wire
+        self._outgoing = outgoing
+        self._incoming = incoming
+        self._deliver = deliver
+        self._fail = fail
+        self._clock = clock
+        self._ticked = 0.0
+        self._outlets: dict[Stage | None, Outlet] = {}
+        self._remote: list[RemoteCarrier] = []
+        self.fence = Fence()
+        self.inlet = Inlet(self.fence, incoming, self._acknowledge, deliver, fail)
+
+    def outlet(self, source: Stage | None, wake: Callable[[], None]) -> Outlet:
+        """Make the sending end of `source` (None: the client)."""
+        carriers = {target: self._carrier(target) for target in _targets(source)}
+        outlet = Outlet(source, carriers, self.fence, self._clock, wake, self._fail)
+        for carrier in carriers.values():
+            if isinstance(carrier, LocalCarrier):
+                carrier.outlet = outlet
+        self._outlets[source] = outlet
+        return outlet
+
+    def handle(self, message: Control, tail: memoryview) -> bool:
+        """Take a message of the hand-off; False: it is for somebody else. For the receiving thread."""
+        match message:
+            case DataReady():
+                self.inlet.ready(message, tail)
+            case DataAck():
+                self._acked(message)
+            case AckRequest():
+                self.inlet.asked(message)
+            case PeerUp():
+                self._wire.connect(message.node, message.address)
+            case PeerDown():
+                self.peer_down(message.node)
+            case _:
+                return False
+        return True
+
+    def end(self, turn: TurnId) -> dict[Stage, StageTiming]:
+        """The turn is over: raise its fence, drop what waits; returns what its stages here took."""
+        self.fence.raise_above(turn)
+        timings = {source: outlet.end(turn) for source, outlet in self._outlets.items()}
+        self.inlet.ended(turn)
+        return {s: timing for s, timing in timings.items() if s is not None and timing is not None}
+
+    def peer_down(self, node: str) -> None:
+        """The process `node` is gone: what it was lent is free."""
+        self._wire.disconnect(node)
+        for outlet in self._outlets.values():
+            outlet.node_gone(node)
+        self._incoming.forget(node)
+        self._retry()
+
+    def tick(self) -> None:
+        """Look at deadlines; cheap, and at most every TICK_S."""
+        now = self._clock()
+        if now - self._ticked < TICK_S:
+            return
+        self._ticked = now
+        for outlet in self._outlets.values():
+            outlet.tick(now)
+
+    @property
+    def patience(self) -> float | None:
+        """How long the receiving thread may wait for a message before the next `tick`."""
+        busy = any(len(outlet) for outlet in self._outlets.values()) or any(c.lent for c in self._remote)
+        return TICK_S if busy else None
+
+    @property
+    def lent(self) -> int:
+        """Slots that are with receivers."""
+        return sum(carrier.lent for carrier in self._remote)
+
+    def _carrier(self, target: Stage | None) -> Carrier:
+        node = SERVER if target is None else self._places[target]
+        if node == self._node:
+            return LocalCarrier(self._deliver)
+        # The client's consumer may hold an event as long as it likes: it must not hold a slot.
+        carrier = RemoteCarrier(node, self._wire, self._outgoing, inline=target is None)
+        self._remote.append(carrier)
+        return carrier
+
+    def _acked(self, ack: DataAck) -> None:
+        outlet = self._outlets.get(ack.edge.source)
+        if outlet is not None:
+            outlet.acked(ack)
+            self._retry()
+
+    def _retry(self) -> None:
+        if any(carrier.refused for carrier in self._remote):
+            for carrier in self._remote:
+                carrier.refused = False
+            for outlet in self._outlets.values():
+                outlet.retry()
+
+    def _acknowledge(self, ack: DataAck) -> None:
+        node = SERVER if ack.edge.source is None else self._places[ack.edge.source]
+        try:
+            self._wire.send(node, ack)
+        except TransferFailed:
+            return  # The sender is gone, or will ask again.
+
+
+def _targets(source: Stage | None) -> tuple[Stage | None, ...]:
+    if source is None:
+        return (graph.ENTRY,)
+    return (*dict.fromkeys(edge.target for edge in graph.edges_out(source)), None)

@@ -1,0 +1,281 @@
+"""The sending end of a stage (or of the client): order, credit, and what waits for credit."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from voice_app.errors import TransferFailed
+from voice_app.messages import Stage, StageTiming, TurnId
+from voice_app.pipeline.control import DataAck, Edge
+from voice_app.pipeline.credits import Window, is_stream, window_limit
+from voice_app.pipeline.fence import Fence
+
+PENDING_LIMIT = 256
+"""Payloads that may wait for credit, per turn and edge. Enough for a long talk's history of sounds;
+a stage that streams asks `has_room` and never comes near."""
+
+SLOT_PATIENCE_S = 0.25
+"""A payload that finds all slots lent waits so long, then travels inline: turns that hold slots may
+themselves be waiting for this one."""
+
+ACK_PATIENCE_S = 2.0
+"""What is unacknowledged for so long is asked after; a consumer that is only slow says nothing."""
+
+Failure = Callable[[TurnId, TransferFailed], None]
+
+
+class Carrier(Protocol):
+    """Takes payloads to one target."""
+
+    def carry(self, edge: Edge, seq: int, turn: "TurnOut", payload: object, *, inline: bool) -> bool:
+        """Send it; False: no slot is free. Raises TransferFailed."""
+        ...
+
+    def acked(self, edge: Edge, seq: int) -> None:
+        """The receiver is done with it."""
+        ...
+
+    def ended(self, edge: Edge, now: float) -> None:
+        """The turn is over; slots that are still out are quarantined until their ack."""
+        ...
+
+    def tick(self, now: float) -> None:
+        """Time passes: ask after quarantined slots."""
+        ...
+
+    def node_gone(self, node: str) -> None:
+        """The process `node` is gone; what it was lent is free."""
+        ...
+
+    def request_acks(self, edge: Edge, seqs: tuple[int, ...]) -> None:
+        """Ask the receiver after them."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """One turn on one edge."""
+
+    edge: Edge
+    carrier: Carrier
+    window: Window
+    stream: bool
+    pending: deque[object] = field(default_factory=deque)
+    blocked_since: float | None = None
+    """Since when the first pending payload has credit but finds no slot."""
+
+
+@dataclass(slots=True, eq=False)
+class TurnOut:
+    """One turn at one source. Times are seconds of the monotonic clock."""
+
+    speech: bool
+    submitted: float
+    first_in: float
+    first_out: float | None = None
+    last_out: float = 0.0
+    busy: float = 0.0
+    lanes: dict[Stage | None, _Lane] = field(default_factory=dict)
+    starved: bool = False
+    """`has_room` said no; the stage is to be woken when it would say yes."""
+
+    def timing(self) -> StageTiming:
+        first_out = self.first_in if self.first_out is None else self.first_out
+        last_out = max(self.last_out, first_out)
+        return StageTiming(
+            first_in_ms=1e3 * (self.first_in - self.submitted),
+            first_out_ms=1e3 * (first_out - self.submitted),
+            last_out_ms=1e3 * (last_out - self.submitted),
+            busy_ms=1e3 * self.busy,
+        )
+
+
+class Outlet:
+    """All turns of one source. Safe to use from several threads.
+
+    What can be sent is sent by whoever makes it possible: the emitting stage, or the thread that
+    brings the ack. `wake` is called (in any thread, under the lock) when a starved turn has room."""
+
+    def __init__(
+        self,
+        source: Stage | None,
+        carriers: Mapping[Stage | None, Carrier],
+        fence: Fence,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+        fail: Failure,
+    ) -> None:
+        self._source: Stage | None = source
+        self._carriers = carriers
+        self._fence = fence
+        self._clock = clock
+        self._wake = wake
+        self._fail = fail
+        self._lock = threading.Lock()
+        self._turns: dict[TurnId, TurnOut] = {}
+
+    def open(self, turn: TurnId, *, speech: bool, submitted: float) -> bool:
+        """The turn's first input arrived. False: it is stale."""
+        with self._lock:
+            # Under the lock, so that `end` after the fence was raised finds what was opened before.
+            if not self._fence.admits(turn):
+                return False
+            if turn not in self._turns:
+                self._turns[turn] = TurnOut(speech, submitted, self._clock())
+            return True
+
+    def end(self, turn: TurnId) -> StageTiming | None:
+        """Forget the turn (its fence is up); returns what it took, if it was ever here."""
+        with self._lock:
+            state = self._turns.pop(turn, None)
+            if state is None:
+                return None
+            for lane in state.lanes.values():
+                lane.carrier.ended(lane.edge, self._clock())
+            return state.timing()
+
+    def speech(self, turn: TurnId) -> bool | None:
+        """Whether the turn is spoken; None: it is not open."""
+        with self._lock:
+            state = self._turns.get(turn)
+            return None if state is None else state.speech
+
+    def send(self, turn: TurnId, target: Stage | None, payload: object) -> None:
+        """Send, or keep until there is credit. Dropped if the turn is not open. Raises TransferFailed."""
+        with self._lock:
+            state = self._turns.get(turn)
+            if state is None or not self._fence.admits(turn):
+                return
+            state.last_out = now = self._clock()
+            if state.first_out is None:
+                state.first_out = now
+            lane = state.lanes.get(target) or self._add_lane(state, turn, target)
+            if len(lane.pending) >= PENDING_LIMIT:
+                raise TransferFailed(
+                    f"{self._source} is {PENDING_LIMIT} payloads ahead of {target or 'client'}"
+                )
+            lane.pending.append(payload)
+            self._pump(state, lane, now)
+
+    def has_room(self, turn: TurnId) -> bool:
+        """Whether nothing of the turn waits here and its streams have credit. If not, `wake` follows."""
+        with self._lock:
+            state = self._turns.get(turn)
+            if state is None:
+                return True
+            state.starved = not _has_room(state)
+            return not state.starved
+
+    def charge(self, turn: TurnId, seconds: float) -> None:
+        """Account model time."""
+        with self._lock:
+            state = self._turns.get(turn)
+            if state is not None:
+                state.busy += seconds
+
+    def acked(self, ack: DataAck) -> None:
+        """Credit and slots come back, also for turns that are over."""
+        carrier = self._carriers.get(ack.edge.target)
+        if carrier is None:
+            return
+        failed: TransferFailed | None = None
+        with self._lock:
+            state = self._turns.get(ack.edge.turn)
+            lane = state.lanes.get(ack.edge.target) if state else None
+            for seq in ack.seqs:
+                carrier.acked(ack.edge, seq)
+                known = lane is not None and lane.window.give_back(seq)
+                if known and ack.outcome != "consumed":
+                    failed = TransferFailed(
+                        f"{self._source or 'client'} → {ack.edge.target or 'client'}: payload {seq} "
+                        f"{'was lost' if ack.outcome == 'lost' else ack.reason}"
+                    )
+            if state and lane and failed is None:
+                failed = self._revive(state, lane)
+        if failed is not None:
+            self._fail(ack.edge.turn, failed)
+
+    def consumed(self, edge: Edge, seq: int) -> None:
+        """The ack of a payload that went by reference."""
+        self.acked(DataAck(edge, (seq,)))
+
+    def retry(self) -> None:
+        """A slot was freed: send what found none."""
+        self._visit(lambda lane, now: lane.blocked_since is not None)
+
+    def tick(self, now: float) -> None:
+        """Time passes: what waited long enough for a slot travels inline, missing acks are asked for."""
+        self._visit(
+            lambda lane, now: lane.blocked_since is not None and now - lane.blocked_since >= SLOT_PATIENCE_S,
+            inline=True,
+        )
+        with self._lock:
+            for state in self._turns.values():
+                for lane in state.lanes.values():
+                    overdue = lane.window.overdue(now, ACK_PATIENCE_S)
+                    if overdue:
+                        lane.carrier.request_acks(lane.edge, overdue)
+            for carrier in self._carriers.values():
+                carrier.tick(now)
+
+    def node_gone(self, node: str) -> None:
+        """The process `node` is gone."""
+        with self._lock:
+            for carrier in self._carriers.values():
+                carrier.node_gone(node)
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def _add_lane(self, state: TurnOut, turn: TurnId, target: Stage | None) -> _Lane:
+        lane = state.lanes[target] = _Lane(
+            Edge(turn, self._source, target),
+            self._carriers[target],
+            Window(window_limit(self._source, target)),
+            is_stream(self._source, target),
+        )
+        return lane
+
+    def _pump(self, state: TurnOut, lane: _Lane, now: float, *, inline: bool = False) -> None:
+        while lane.pending and lane.window.has_credit:
+            seq = lane.window.next
+            if not lane.carrier.carry(lane.edge, seq, state, lane.pending[0], inline=inline):
+                if lane.blocked_since is None:
+                    lane.blocked_since = now
+                return
+            lane.window.take(now)
+            lane.pending.popleft()
+            lane.blocked_since = None
+
+    def _revive(self, state: TurnOut, lane: _Lane) -> TransferFailed | None:
+        try:
+            self._pump(state, lane, self._clock())
+        except TransferFailed as error:
+            return error
+        if state.starved and _has_room(state):
+            state.starved = False
+            self._wake()
+        return None
+
+    def _visit(self, chosen: Callable[[_Lane, float], bool], *, inline: bool = False) -> None:
+        failures: list[tuple[TurnId, TransferFailed]] = []
+        with self._lock:
+            now = self._clock()
+            for turn, state in self._turns.items():
+                for lane in state.lanes.values():
+                    if not chosen(lane, now):
+                        continue
+                    try:
+                        self._pump(state, lane, now, inline=inline)
+                    except TransferFailed as error:
+                        failures.append((turn, error))
+        for turn, error in failures:
+            self._fail(turn, error)
+
+
+def _has_room(state: TurnOut) -> bool:
+    return all(
+        not lane.pending and (not lane.stream or lane.window.has_credit) for lane in state.lanes.values()
+    )

@@ -1,0 +1,96 @@
+"""The contract that all transports share: reference, shared memory, and those yet to come.
+
+    sender   Outgoing.pack(payload) ──▶ Parcel ──(DataReady)──▶ Incoming.open(parcel)   receiver
+             Outgoing.free(slot)    ◀────────────(DataAck)────  payload consumed
+
+A parcel's data is the object itself (reference), bytes beside the message (inline), or lies in a slot
+of the sender's pool. A slot belongs to the sender; it is lent until the receiver's ack, and the
+receiver only reads it. A transport whose receiver fetches the data (Mooncake) does so in `open`; one
+whose memory is a device's (CUDA IPC) opens arrays on that device.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from voice_app.pipeline.transport.codec import Bytes, Encoded
+
+
+class TransportKind(StrEnum):
+    """How data crosses an edge."""
+
+    REFERENCE = "reference"
+    SHARED_MEMORY = "shared memory"
+    CUDA_IPC = "CUDA IPC"
+    MOONCAKE = "Mooncake"
+
+
+class SlotRef(msgspec.Struct, frozen=True):
+    """Where a payload's arrays lie: `size` bytes from `offset` of the segment `segment`.
+
+    `index` numbers the slot within its segment; (segment, index) is the slot's identity."""
+
+    segment: str
+    index: int
+    offset: int
+    size: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (self.segment, self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A payload between `pack` and `open`. By reference only `payload` is set. Else `head` is its
+    encoded form, and the arrays' bytes are in `encoded` (sender) or `tail` (receiver), or in `slot`."""
+
+    payload: object = None
+    head: Bytes = b""
+    encoded: Encoded | None = None
+    tail: Bytes = b""
+    slot: SlotRef | None = None
+
+
+class Outgoing(Protocol):
+    """The sender's half. Safe to call from several threads."""
+
+    def pack(self, payload: object, *, inline: bool = False) -> Parcel | None:
+        """Make `payload` ready to travel; None: every slot it fits is lent, try again after an ack.
+        `inline` asks for a parcel without a slot, whatever its size.
+
+        Raises TransferFailed for what can never travel: foreign values, larger than the largest slot,
+        or no memory left for a slot (the message says how to get more)."""
+        ...
+
+    def free(self, slot: SlotRef) -> bool:
+        """The receiver is done with `slot`. False: it was not lent (an ack that came twice or late)."""
+        ...
+
+    def quarantine(self, slot: SlotRef) -> None:
+        """Its transfer failed, or its turn ended before the ack: nobody gets it until it is safe, that
+        is until `free` (the receiver says that it does not hold it, or is gone)."""
+        ...
+
+    def close(self) -> None:
+        """Give all memory back; nothing of it stays visible to other processes."""
+        ...
+
+
+class Incoming(Protocol):
+    """The receiver's half; used by one thread."""
+
+    def open(self, parcel: Parcel) -> object:
+        """The payload. Its arrays may be views of a slot: valid until the ack is sent.
+        Raises TransferFailed if the data cannot be had or makes no sense."""
+        ...
+
+    def forget(self, sender: str) -> None:
+        """The process `sender` is gone: drop what is kept of its memory."""
+        ...
+
+    def close(self) -> None:
+        """Drop everything kept."""
+        ...
