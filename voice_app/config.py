@@ -30,6 +30,8 @@ class PackConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which models run. Paths are absolute once the config is checked."""
 
     pack: str = "local"
+    """One of `PACKS`, or a pack of your own as MODULE:FACTORY, importable in the workers (installed, or
+    on PYTHONPATH); the factory is a `voice_app.models.base.PackFactory`."""
     model: str | None = None
     """qwen3-omni: checkpoint folder or hub id."""
     brain: str | None = None
@@ -44,10 +46,15 @@ class PackConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Budget of the thinker's KV cache in bytes; None: the pack's own choice."""
     threads: int = 1
     """Threads of one model call."""
+    devices: dict[str, str] = {}
+    """Stage name → "cpu" or "cuda:N"; filled in from the layout, for the stages of one worker."""
 
     def __post_init__(self) -> None:
-        if self.pack not in PACKS:
-            raise ConfigError(f"--pack {self.pack}: choose one of {', '.join(PACKS)}", param="pack")
+        if self.pack not in PACKS and ":" not in self.pack:
+            raise ConfigError(
+                f"--pack {self.pack}: choose one of {', '.join(PACKS)}, or MODULE:FACTORY of your own",
+                param="pack",
+            )
         if self.threads < 1:
             raise ConfigError(f"--threads {self.threads}: must be at least 1", param="threads")
         if self.kv_bytes is not None and self.kv_bytes < 1:
