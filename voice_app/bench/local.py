@@ -54,7 +54,11 @@ def main(json_path: str | None, pack: PackConfig | None = None) -> int:
     """Measure and print; returns 1 if a goal was missed."""
     figures = asyncio.run(_measure(PipelineConfig(pack=pack or PackConfig())))
     figures.word_error_rate = heard_back.word_error_rate(
-        [(a.answer.text, a.answer.samples, a.answer.sample_rate) for a in figures.answers if a.answer.text]
+        [
+            heard_back.Spoken(a.answer.text, a.answer.samples, a.answer.sample_rate)
+            for a in figures.answers
+            if a.answer.text
+        ]
     )
     goals = _goals(figures)
     _print(figures)
@@ -113,7 +117,9 @@ def _goals(figures: Figures) -> list[report.Goal]:
     passed = sum(a.passed for a in figures.answers)
     gapless = max((c.people for c in figures.talks if not c.gaps), default=0)
     return [
-        report.Goal("end of speech → first audio, median", report.median(_first_audio(figures)), FIRST_AUDIO_MS, "ms"),
+        report.Goal(
+            "end of speech → first audio, median", report.median(_first_audio(figures)), FIRST_AUDIO_MS, "ms"
+        ),
         report.Goal("acceptable answers", passed / len(figures.answers), PASS_RATE, at_least=True),
         report.Goal("answers heard back, word error rate", figures.word_error_rate, HEARD_BACK_WER),
         report.Goal("talks at once without a gap", gapless, TALKS_WITHOUT_GAP, at_least=True),

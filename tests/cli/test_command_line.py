@@ -1,0 +1,106 @@
+"""What the command line makes of its options, before any model is loaded."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from voice_app import cli
+from voice_app.cli import ask
+from voice_app.messages import AudioPart, ImagePart, TextPart
+
+SPOKEN = Path(__file__).parents[1] / "data" / "spoken" / "fact-1-1.flac"
+PICTURE = Path(__file__).parents[1] / "data" / "pictures" / "cat.jpg"
+
+
+def request_of(monkeypatch: pytest.MonkeyPatch, *argv: str):
+    """The TurnRequest that `voice-app ask ARGV` would submit."""
+    seen = []
+    monkeypatch.setattr(ask, "run", lambda arguments: seen.append(ask.build_request(arguments)) or 0)
+    assert cli.main(["ask", *argv]) == 0
+    return seen[0]
+
+
+def test_parts_keep_the_order_given(monkeypatch):
+    request = request_of(
+        monkeypatch, "--image", str(PICTURE), str(SPOKEN), "--text", "and this?", "--audio", str(SPOKEN)
+    )
+    kinds = [type(part) for part in request.messages[-1].parts]
+    assert kinds == [ImagePart, AudioPart, TextPart, AudioPart]
+
+
+def test_a_bare_file_name_is_audio(monkeypatch):
+    request = request_of(monkeypatch, str(SPOKEN), "--greedy")
+    (part,) = request.messages[-1].parts
+    assert isinstance(part, AudioPart)
+    assert part.sample_rate == 16000
+    assert request.greedy
+
+
+def test_option_with_equals_sign(monkeypatch):
+    request = request_of(monkeypatch, "--text=one", str(SPOKEN), "--text=two")
+    assert [type(part) for part in request.messages[-1].parts] == [TextPart, AudioPart, TextPart]
+
+
+def test_history_and_system_come_first(monkeypatch, tmp_path):
+    history = tmp_path / "history.json"
+    entries = [
+        {"role": "user", "content": "My name is Ada."},
+        {"role": "assistant", "content": [{"type": "text", "text": "Hello Ada."}]},
+        {
+            "role": "user",
+            "content": [{"type": "image", "file": str(PICTURE)}, {"type": "text", "text": "See?"}],
+        },
+    ]
+    history.write_text(json.dumps(entries))
+    request = request_of(monkeypatch, "--system", "Be kind.", "--history", str(history), "--text", "Hi")
+    assert [message.role for message in request.messages] == ["system", "user", "assistant", "user", "user"]
+    assert request.messages[2].parts == (TextPart("Hello Ada."),)
+    assert isinstance(request.messages[3].parts[0], ImagePart)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("{", "not JSON"),
+        ('{"role": "user"}', "must be a list"),
+        ('[{"role": "robot", "content": "x"}]', "entry 0"),
+        ('[{"role": "user", "content": "x"}, {"role": "user", "content": []}]', "entry 1"),
+        ('[{"role": "user", "content": [{"type": "video", "file": "x"}]}]', "a part is"),
+    ],
+)
+def test_bad_history_names_the_entry(capsys, tmp_path, content, named):
+    history = tmp_path / "history.json"
+    history.write_text(content)
+    assert cli.main(["ask", "--history", str(history), "--text", "Hi"]) == 2
+    error = capsys.readouterr().err
+    assert named in error
+    assert "history.json" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (["ask"], "give a question"),
+        (["ask", "/nowhere.wav"], "/nowhere.wav"),
+        (["ask", "--image", "/nowhere.jpg"], "/nowhere.jpg"),
+        (["ask", "--text", "x", "--pack", "llama"], "--pack llama"),
+        (["ask", "--text", "x", "--pack", "qwen3-omni"], "--model"),
+        (["ask", "--text", "x", "--threads", "0"], "--threads 0"),
+        (["ask", "--text", "x", "--layout", "moon"], "moon"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_exit_code_2(capsys, argv, named):
+    assert cli.main(argv) == 2
+    error = capsys.readouterr().err
+    assert named in error
+    assert error.count("\n") == 1
+    assert "Traceback" not in error
+
+
+def test_an_unknown_option_is_refused(capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main(["ask", "--loud", "--text", "x"])
+    assert exit_info.value.code == 2
+    assert "--loud" in capsys.readouterr().err
