@@ -114,7 +114,7 @@ class Sampling(msgspec.Struct, frozen=True):
     logit_bias: tuple[tuple[int, float], ...] = ()
 
 
-class TurnRequest(msgspec.Struct, frozen=True):
+class TurnRequest(msgspec.Struct, frozen=True, tag="turn_request"):
     """One turn to be answered: the conversation so far, its last message being the user's."""
 
     turn: TurnId
