@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from voice_app.config import PackConfig
 from voice_app.errors import ErrorInfo
 from voice_app.messages import Stage, StageTiming, TurnId
 from voice_app.pipeline.transport.base import SlotRef
@@ -144,6 +145,18 @@ Control = (
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Control)
+
+
+class WorkerConfig(msgspec.Struct, frozen=True):
+    """What a worker reads, as one line of JSON, from its stdin. `addresses`: of every node, its own
+    too; `places`: the node of each stage."""
+
+    name: str
+    incarnation: int
+    run: str
+    pack: PackConfig
+    places: dict[Stage, str]
+    addresses: dict[str, str]
 
 
 class Malformed(Exception):

@@ -82,9 +82,8 @@ class Inlet:
         elif arrival is Arrival.AGAIN:
             self.repeated += 1
         else:
-            self._fail(
-                edge.turn, TransferFailed(f"{edge.source} → {edge.target}: a payload before {seq} was lost")
-            )
+            lost = f"{edge.source or 'client'} → {edge.target or 'client'}: a payload before {seq} was lost"
+            self._fail(edge.turn, TransferFailed(lost))
 
     def asked(self, request: AckRequest) -> None:
         """Answer a sender that misses acks. What a consumer still holds is not answered."""

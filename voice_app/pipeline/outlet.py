@@ -154,7 +154,7 @@ class Outlet:
             lane = state.lanes.get(target) or self._add_lane(state, turn, target)
             if len(lane.pending) >= PENDING_LIMIT:
                 raise TransferFailed(
-                    f"{self._source} is {PENDING_LIMIT} payloads ahead of {target or 'client'}"
+                    f"{self._source or 'client'} is {PENDING_LIMIT} payloads ahead of {target or 'client'}"
                 )
             lane.pending.append(payload)
             self._pump(state, lane, now)

@@ -165,7 +165,7 @@ class StageRuntime:
                 if not self._take(0.0):
                     return
             more = self._step()
-            self._tell_load(idle=not more)
+            self._tell_load()
 
     def _take(self, timeout_s: float | None) -> bool:
         """Handle the next mail, waiting for it; False: stop."""
@@ -204,7 +204,8 @@ class StageRuntime:
     def _step(self) -> bool:
         try:
             return self._scheduler.step()
-        except Exception as error:  # noqa: BLE001 - the one place where a model's failure meets its turns
+        except Exception as error:
+            # The one place where whatever a model raises meets the turns that were in its call.
             turns = self._scheduler.in_flight()
             if not turns:
                 raise
@@ -243,7 +244,7 @@ class StageRuntime:
             return None
         return max(0.0, told_at + REPORT_EVERY_S - time.monotonic())
 
-    def _tell_load(self, *, idle: bool) -> None:
+    def _tell_load(self) -> None:
         now = time.monotonic()
         if now - self._reported[0] < REPORT_EVERY_S:
             return

@@ -97,7 +97,7 @@ class Wire:
 
     def fileno(self) -> int:
         """Readable (edge-triggered: drain `waiting` each time) when messages may have come."""
-        return self._inbox.get(zmq.FD)
+        return self._inbox.fileno()
 
     def close(self) -> None:
         """Close everything; nobody may be sending or receiving."""

@@ -7,7 +7,6 @@ array aligned, and are read back as views of that buffer. Whoever keeps a view k
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,8 +20,6 @@ _KINDS = "biufc"
 """numpy's kinds of plain numbers. Object and structured dtypes never cross a process boundary."""
 
 Bytes = bytes | bytearray | memoryview
-
-_T = TypeVar("_T")
 
 
 def aligned(size: int) -> int:
@@ -62,15 +59,15 @@ def encode(payload: object) -> Encoded:
     return Encoded(head, tuple(arrays), size)
 
 
-class Decoder(Generic[_T]):
-    """Decodes payloads of one type (a struct, or a union of tagged ones). Not for several threads."""
+class Decoder:
+    """Decodes payloads of type `kind`: a struct, or a union of tagged ones. Not for several threads."""
 
-    def __init__(self, kind: type[_T]) -> None:
+    def __init__(self, kind: object) -> None:
         self._buffer: Bytes = b""
         hook: Callable[[type, object], object] = self._view
         self._decoder = msgspec.msgpack.Decoder(kind, dec_hook=hook)
 
-    def decode(self, head: Bytes, buffer: Bytes) -> _T:
+    def decode(self, head: Bytes, buffer: Bytes) -> object:
         """The payload, its arrays read-only views of `buffer` (if that is itself read-only).
         Raises msgspec.ValidationError or msgspec.DecodeError for anything malformed."""
         self._buffer = buffer

@@ -51,7 +51,7 @@ _UNSIZED_GRACE_S = 60.0
 
 
 def segment_name(run: str, node: str, kind: int) -> str:
-    """The file's name of class `kind` of `node` in the run `run`."""
+    """The file's name of class `kind` of `node` (a node's name, a dot, its incarnation)."""
     return f"{PREFIX}{os.getuid()}-{run}-{node}-{kind}"
 
 
@@ -171,7 +171,7 @@ class SharedMemoryOut:
             if not fitting:
                 largest = self._table.classes[-1].size // _MB
                 raise TransferFailed(
-                    f"{encoded.size / _MB:.0f} MB do not fit the largest slot of {largest} MB: send less at once"
+                    f"{encoded.size / _MB:.0f} MB do not fit the largest slot of {largest} MB"
                 )
             for kind in fitting:
                 index = self._table.lend(kind)
@@ -201,12 +201,12 @@ class SharedMemoryOut:
 class SharedMemoryIn:
     """The receiver's half: maps senders' segments when they are first named.
 
-    `kind` is the type (a struct, or a union of tagged ones) of what arrives."""
+    `kind` is the type (a struct, or a union of tagged ones) of what arrives over an edge."""
 
-    def __init__(self, run: str, kind: type, *, folder: Path = FOLDER) -> None:
+    def __init__(self, run: str, kind: object, *, folder: Path = FOLDER) -> None:
         self._run_prefix = f"{PREFIX}{os.getuid()}-{run}-"
         self._folder = folder
-        self._decoder: Decoder[object] = Decoder(kind)
+        self._decoder = Decoder(kind)
         self._maps: dict[str, memoryview] = {}
 
     def open(self, parcel: Parcel) -> object:
@@ -217,7 +217,7 @@ class SharedMemoryIn:
             raise TransferFailed(f"a payload could not be read: {error}") from error
 
     def forget(self, sender: str) -> None:
-        for name in [n for n in self._maps if n.startswith(f"{self._run_prefix}{sender}-")]:
+        for name in [n for n in self._maps if n.startswith(f"{self._run_prefix}{sender}.")]:
             # Views that a runner still holds keep the mapping alive; it goes with the last of them.
             del self._maps[name]
 

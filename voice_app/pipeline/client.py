@@ -1,0 +1,170 @@
+"""All of the pipeline that a server or a command imports. Never imports a model library."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from voice_app.config import PipelineConfig
+from voice_app.errors import PipelineError
+from voice_app.messages import Stage, StageEvent, TurnId, TurnRequest
+from voice_app.pipeline import layout, rundir
+from voice_app.pipeline.control import (
+    SERVER,
+    Control,
+    StageReport,
+    WorkerProgress,
+    WorkerReady,
+    WorkerRefused,
+)
+from voice_app.pipeline.coordinator import Coordinator
+from voice_app.pipeline.launcher import Launcher, WorkerState
+from voice_app.pipeline.stream import TurnStream
+from voice_app.pipeline.transport import shm
+from voice_app.pipeline.wire import Wire
+from voice_app.schedulers.base import SchedulerLoad
+
+__all__ = ["PipelineClient", "PipelineStatus", "TurnStream", "WorkerState", "WorkerStatus"]
+
+
+class WorkerStatus(msgspec.Struct, frozen=True):
+    """One worker now. `pid` is None while there is no process."""
+
+    state: WorkerState
+    pid: int | None
+    restarts: int
+    stages: tuple[Stage, ...]
+
+
+class PipelineStatus(msgspec.Struct, frozen=True):
+    """The pipeline now. `ready`: every worker takes turns."""
+
+    ready: bool
+    turns: int
+    workers: dict[str, WorkerStatus]
+    stages: dict[Stage, SchedulerLoad]
+
+
+class PipelineClient:
+    """Starts the workers of a configuration and sends turns through them. For one event loop.
+
+    `report` gets one short line for each thing that is being done while the workers start."""
+
+    def __init__(self, config: PipelineConfig, *, report: Callable[[str], None] | None = None) -> None:
+        self._config = config
+        self._report = report or (lambda line: None)
+        self._layout = layout.load(config.layout)
+        layout.check(self._layout)
+        self._loads: dict[Stage, SchedulerLoad] = {}
+        self._run_dir: rundir.RunDir | None = None
+        self._wire: Wire | None = None
+        self._outgoing: shm.SharedMemoryOut | None = None
+        self._coordinator: Coordinator | None = None
+        self._launcher: Launcher | None = None
+
+    async def start(self) -> None:
+        """Start the workers; returns when all are ready. Raises ConfigError, ModelFileError, WorkerDied,
+        or DeadlineExceeded; nothing is left behind then."""
+        shm.sweep()
+        rundir.sweep()
+        self._run_dir = run_dir = rundir.RunDir()
+        specs = layout.workers(self._layout)
+        self._wire = Wire(run_dir.address(SERVER))
+        self._outgoing = shm.SharedMemoryOut(run_dir.run, f"{SERVER}.0")
+        self._coordinator = coordinator = Coordinator(
+            self._wire,
+            {stage: place.worker for stage, place in self._layout.items()},
+            self._outgoing,
+            shm.SharedMemoryIn(run_dir.run, StageEvent),
+            max_turns=self._config.max_turns,
+            turn_timeout_s=self._config.turn_timeout_s,
+            other=self._heard,
+        )
+        self._launcher = Launcher(
+            self._config, specs, run_dir, coordinator.worker_up, coordinator.worker_down
+        )
+        started = False
+        try:
+            await self._launcher.start()
+            started = True
+        finally:
+            if not started:
+                await self.stop()
+
+    async def stop(self) -> None:
+        """End all turns and workers; no process, socket or shared memory is left. May be called again."""
+        if self._coordinator is not None:
+            self._coordinator.close()
+            self._coordinator = None
+        if self._launcher is not None:
+            await self._launcher.stop()
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+        if self._outgoing is not None:
+            self._outgoing.close()
+            self._outgoing = None
+        if self._run_dir is not None:
+            shm.sweep(self._run_dir.run)
+            self._run_dir.remove()
+            self._run_dir = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def submit(self, request: TurnRequest) -> TurnStream:
+        """Send a turn in. Raises Overloaded beyond `max_turns`, TurnCancelled if its generation is stale,
+        TransferFailed if it is too large, PipelineError while a worker it needs is not ready."""
+        if self._coordinator is None or self._launcher is None:
+            raise PipelineError("the pipeline is not running")
+        unready = self._launcher.unready(self._coordinator.workers_of(request))
+        if unready is not None:
+            raise unready
+        return self._coordinator.submit(request)
+
+    def cancel(self, turn: TurnId) -> None:
+        """Raise the fence of `turn.key` above `turn.generation`. Never waits; a turn that is over, or
+        was never there, is fine."""
+        if self._coordinator is not None:
+            self._coordinator.cancel(turn)
+
+    def status(self) -> PipelineStatus:
+        """A snapshot."""
+        workers = self._launcher.workers if self._launcher is not None else {}
+        return PipelineStatus(
+            ready=bool(workers) and all(w.state is WorkerState.READY for w in workers.values()),
+            turns=len(self._coordinator) if self._coordinator is not None else 0,
+            workers={
+                name: WorkerStatus(
+                    state=worker.state,
+                    pid=worker.pid,
+                    restarts=max(0, worker.incarnation),
+                    stages=tuple(worker.spec.stages),
+                )
+                for name, worker in workers.items()
+            },
+            stages=dict(self._loads),
+        )
+
+    def _heard(self, message: Control) -> None:
+        """A control message that is not about turns."""
+        assert self._launcher is not None
+        match message:
+            case WorkerProgress():
+                self._report(f"{message.worker}: {message.text}")
+            case WorkerReady():
+                self._report(f"{message.worker}: ready")
+                self._launcher.worker_ready(message.worker, message.incarnation)
+            case WorkerRefused():
+                self._launcher.worker_refused(message.worker, message.incarnation, message.error)
+            case StageReport():
+                self._loads[message.stage] = message.load
+            case _:
+                return

@@ -1,0 +1,247 @@
+"""The server's side of every turn: sends the request in, hands events on, ends each turn once."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from voice_app.errors import (
+    DeadlineExceeded,
+    Overloaded,
+    PipelineError,
+    TransferFailed,
+    TurnCancelled,
+    VoiceAppError,
+    WorkerDied,
+    from_info,
+)
+from voice_app.messages import (
+    AudioDone,
+    Stage,
+    StageEvent,
+    StageTiming,
+    TextDone,
+    TurnDone,
+    TurnId,
+    TurnRequest,
+)
+from voice_app.pipeline import graph
+from voice_app.pipeline.control import SERVER, Control, EndTurn, PeerDown, PeerUp, TurnEnded, TurnFailed
+from voice_app.pipeline.exchange import TICK_S, Exchange
+from voice_app.pipeline.inlet import Delivery
+from voice_app.pipeline.stream import TurnStream
+from voice_app.pipeline.transport.base import Incoming, Outgoing
+from voice_app.pipeline.wire import Wire
+
+END_TIMEOUT_S = 1.0
+"""Workers tell the timings of an answered turn within milliseconds; later ones are left out."""
+
+VOICE_STAGES = frozenset(edge.target for edge in graph.EDGES if edge.voice)
+"""Stages that a turn without speech does not enter."""
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """An open turn. It is answered when its text is complete and, if spoken, its voice: the talker
+    gets the end of every spoken turn's tokens, so a voice follows even if it is 0 samples long."""
+
+    turn: TurnId
+    stream: TurnStream
+    workers: frozenset[str]
+    text_done: bool
+    voice_done: bool
+    deadline: asyncio.TimerHandle
+    awaited: set[str] = field(default_factory=set)
+    """Workers whose timings are still to come; the turn is answered."""
+    answered: bool = False
+    stages: dict[str, StageTiming] = field(default_factory=dict)
+
+
+class Coordinator:
+    """Runs in the event loop; none of its methods waits. Control messages that are not about turns go
+    to `other`."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        places: dict[Stage, str],
+        outgoing: Outgoing,
+        incoming: Incoming,
+        *,
+        max_turns: int,
+        turn_timeout_s: float,
+        other: Callable[[Control], None],
+    ) -> None:
+        self._wire = wire
+        self._places = places
+        self._max_turns = max_turns
+        self._turn_timeout_s = turn_timeout_s
+        self._other = other
+        self._loop = asyncio.get_running_loop()
+        self._turns: dict[TurnId, _Turn] = {}
+        self._workers: dict[str, str] = {}
+        self._ticking: asyncio.TimerHandle | None = None
+        self._exchange = Exchange(SERVER, places, wire, outgoing, incoming, self._deliver, self._failed)
+        self._outlet = self._exchange.outlet(None, lambda: None)
+        self._loop.add_reader(wire.fileno(), self._readable)
+
+    def close(self) -> None:
+        """Fail what is open and stop reading."""
+        for turn in list(self._turns.values()):
+            self._end(turn, PipelineError("the pipeline was stopped"))
+        self._loop.remove_reader(self._wire.fileno())
+        if self._ticking is not None:
+            self._ticking.cancel()
+
+    # ------------------------------------------------------------------------------------------- turns
+
+    def workers_of(self, request: TurnRequest) -> frozenset[str]:
+        """The workers that a turn passes through."""
+        return frozenset(
+            node for stage, node in self._places.items() if request.speech or stage not in VOICE_STAGES
+        )
+
+    def submit(self, request: TurnRequest) -> TurnStream:
+        """Send a turn in. Raises Overloaded, TurnCancelled (its generation is stale), or TransferFailed
+        (too large to send)."""
+        turn = request.turn
+        if turn in self._turns:
+            raise PipelineError(f"turn {turn.turn} of session {turn.session} runs already")
+        if not self._exchange.fence.admits(turn):
+            raise TurnCancelled(f"generation {turn.generation} of turn {turn.turn} is stale")
+        if len(self._turns) >= self._max_turns:
+            raise Overloaded(f"{self._max_turns} turns are running (max_turns); try again later")
+        self._supersede(turn)
+        stream = TurnStream(turn, self.cancel)
+        deadline = self._loop.call_later(self._turn_timeout_s, self._timed_out, turn)
+        workers = self.workers_of(request)
+        self._turns[turn] = state = _Turn(turn, stream, workers, False, not request.speech, deadline)
+        self._outlet.open(turn, speech=request.speech, submitted=self._loop.time())
+        try:
+            self._outlet.send(turn, graph.ENTRY, request)
+        except TransferFailed as error:
+            self._end(state, error)
+            raise
+        self._tick()
+        return stream
+
+    def cancel(self, turn: TurnId) -> None:
+        """Raise the fence above `turn.generation`; whatever runs below it ends. Never waits."""
+        self._exchange.fence.raise_above(turn)
+        for state in self._open(turn.key):
+            if state.turn.generation <= turn.generation:
+                self._end(state, TurnCancelled(f"turn {turn.turn} was cancelled"))
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    # ----------------------------------------------------------------------------------------- workers
+
+    def worker_up(self, name: str, address: str) -> None:
+        """A worker is being started; its inbox will be at `address`."""
+        self._wire.connect(name, address)
+        self._tell(self._workers, PeerUp(name, address))
+        self._workers[name] = address
+
+    def worker_down(self, name: str, error: WorkerDied) -> None:
+        """A worker is gone, and the turns that were in it."""
+        self._workers.pop(name, None)
+        self._exchange.peer_down(name)
+        self._tell(self._workers, PeerDown(name))
+        for state in [s for s in self._turns.values() if name in s.workers]:
+            if state.answered:
+                self._heard_from(state, name)
+            else:
+                self._end(state, error)
+
+    # ---------------------------------------------------------------------------------------- messages
+
+    def _readable(self) -> None:
+        for message, tail in self._wire.waiting():
+            if self._exchange.handle(message, tail):
+                continue
+            match message:
+                case TurnFailed():
+                    self._failed(message.turn, from_info(message.error))
+                case TurnEnded():
+                    self._ended(message)
+                case _:
+                    self._other(message)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        state = self._turns.get(delivery.edge.turn)
+        payload = delivery.payload
+        if state is None or not isinstance(payload, StageEvent):
+            delivery.release()
+            return
+        state.stream.put(payload, delivery.release)
+        state.text_done |= isinstance(payload, TextDone)
+        state.voice_done |= isinstance(payload, AudioDone)
+        if state.text_done and state.voice_done and not state.answered:
+            self._answered(state)
+
+    def _failed(self, turn: TurnId, error: VoiceAppError) -> None:
+        state = self._turns.get(turn)
+        if state is not None and not state.answered:
+            self._end(state, error)
+
+    def _answered(self, state: _Turn) -> None:
+        state.answered = True
+        state.awaited = set(state.workers)
+        state.deadline.cancel()
+        state.deadline = self._loop.call_later(END_TIMEOUT_S, self._done, state)
+        self._exchange.end(state.turn)
+        self._tell(state.workers, EndTurn(state.turn))
+
+    def _ended(self, message: TurnEnded) -> None:
+        state = self._turns.get(message.turn)
+        if state is not None:
+            state.stages |= {str(stage): timing for stage, timing in message.stages.items()}
+            self._heard_from(state, message.worker)
+
+    def _heard_from(self, state: _Turn, worker: str) -> None:
+        state.awaited.discard(worker)
+        if state.answered and not state.awaited:
+            self._done(state)
+
+    def _done(self, state: _Turn) -> None:
+        order = {stage: state.stages[stage] for stage in graph.STAGES if stage in state.stages}
+        state.stream.put(TurnDone({str(stage): timing for stage, timing in order.items()}), lambda: None)
+        self._close(state, None)
+
+    def _end(self, state: _Turn, error: VoiceAppError) -> None:
+        """The turn ends without an answer."""
+        self._exchange.end(state.turn)
+        self._tell(state.workers, EndTurn(state.turn))
+        self._close(state, error)
+
+    def _close(self, state: _Turn, error: VoiceAppError | None) -> None:
+        state.deadline.cancel()
+        del self._turns[state.turn]
+        state.stream.end(error)
+
+    def _timed_out(self, turn: TurnId) -> None:
+        limit = f"{self._turn_timeout_s:g} s (turn_timeout_s)"
+        self._failed(turn, DeadlineExceeded(f"turn {turn.turn} did not end within {limit}"))
+
+    def _supersede(self, turn: TurnId) -> None:
+        for state in self._open(turn.key):
+            self._end(state, TurnCancelled(f"turn {turn.turn} has a newer generation"))
+
+    def _open(self, key: tuple[str, str]) -> list[_Turn]:
+        return [state for state in self._turns.values() if state.turn.key == key]
+
+    def _tell(self, nodes: dict[str, str] | frozenset[str], message: Control) -> None:
+        for node in nodes:
+            try:
+                self._wire.send(node, message)
+            except TransferFailed:
+                continue  # It is gone; the launcher says so.
+
+    def _tick(self) -> None:
+        """Look at the hand-off's deadlines as long as a turn is open."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            self._ticking = None
+        self._exchange.tick()
+        if self._exchange.patience is not None:
+            self._ticking = self._loop.call_later(TICK_S, self._tick)

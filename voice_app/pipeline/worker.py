@@ -1,0 +1,203 @@
+"""A worker process: `python -m voice_app.pipeline.worker NAME`, its configuration on stdin.
+
+The main thread takes messages; each stage has a thread; another loads the models and ends; one waits
+for stdin to close. The worker ends on `Shutdown`, on SIGTERM, when its stdin closes (its parent is
+gone), or when a scheduler breaks.
+"""
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+
+import msgspec
+
+from voice_app.errors import TransferFailed, VoiceAppError, to_info
+from voice_app.messages import Stage, StagePayload, TurnId
+from voice_app.models import registry
+from voice_app.pipeline import graph
+from voice_app.pipeline.control import (
+    SERVER,
+    Control,
+    EndTurn,
+    Shutdown,
+    StageReport,
+    TurnEnded,
+    TurnFailed,
+    WorkerConfig,
+    WorkerProgress,
+    WorkerReady,
+    WorkerRefused,
+)
+from voice_app.pipeline.exchange import Exchange
+from voice_app.pipeline.inlet import Delivery
+from voice_app.pipeline.relay import log_to_parent
+from voice_app.pipeline.stage import StageRuntime
+from voice_app.pipeline.transport.shm import SharedMemoryIn, SharedMemoryOut
+from voice_app.pipeline.wire import Wire
+from voice_app.schedulers.base import SchedulerLoad
+
+log = logging.getLogger(__name__)
+
+STOP_TIMEOUT_S = 2.0
+"""A stage that is in a longer model call when the worker ends is left behind."""
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread that computes in Python may keep the others waiting; the default is 5 ms, longer
+than a token's way through the pipeline."""
+
+
+class Worker:
+    """The stages of one process and what joins them to the others."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        self._stages: dict[Stage, StageRuntime] = {}
+        self._exit_code = 0
+        self._wire = Wire(config.addresses[config.name])
+        for node, address in config.addresses.items():
+            self._wire.connect(node, address)
+        label = f"{config.name}.{config.incarnation}"
+        self._outgoing = SharedMemoryOut(config.run, label)
+        self._exchange = Exchange(
+            config.name,
+            config.places,
+            self._wire,
+            self._outgoing,
+            SharedMemoryIn(config.run, StagePayload),
+            self._deliver,
+            self._fail,
+        )
+
+    def run(self) -> int:
+        """Serve until told to end; returns the exit code."""
+        threading.Thread(target=self._load, name="load", daemon=True).start()
+        while True:
+            received = self._wire.receive(self._exchange.patience)
+            if received is not None:
+                message, tail = received
+                if isinstance(message, Shutdown):
+                    break
+                self._handle(message, tail)
+            self._exchange.tick()
+        return self._exit_code
+
+    def stop(self, exit_code: int = 0) -> None:
+        """End; from any thread, or a signal's handler."""
+        self._exit_code = self._exit_code or exit_code
+        self._wire.send(self._config.name, Shutdown())
+
+    def close(self) -> None:
+        """Leave nothing behind in the file system."""
+        for stage in self._stages.values():
+            stage.stop(STOP_TIMEOUT_S / len(self._stages))
+        self._outgoing.close()
+
+    def _handle(self, message: Control, tail: memoryview) -> None:
+        if self._exchange.handle(message, tail):
+            return
+        if isinstance(message, EndTurn):
+            timings = self._exchange.end(message.turn)
+            for stage in self._stages.values():
+                stage.ended(message.turn)
+            self._tell(TurnEnded(message.turn, self._config.name, timings))
+
+    def _deliver(self, delivery: Delivery) -> None:
+        stage = self._stages.get(delivery.edge.target) if delivery.edge.target else None
+        if stage is None:
+            delivery.release()
+            target = delivery.edge.target or "client"
+            self._fail(delivery.edge.turn, TransferFailed(f"{self._config.name} has no stage {target}"))
+        else:
+            stage.deliver(delivery)
+
+    def _fail(self, turn: TurnId, error: VoiceAppError) -> None:
+        self._tell(TurnFailed(turn, to_info(error)))
+
+    def _tell(self, message: Control) -> None:
+        try:
+            self._wire.send(SERVER, message)
+        except TransferFailed:
+            # Without its server a worker has no use; its stdin closes as well.
+            log.warning("the server does not read its messages")
+
+    # ---------------------------------------------------------------------------------- loading thread
+
+    def _load(self) -> None:
+        loaded = False
+        try:
+            self._build()
+            loaded = True
+        except VoiceAppError as error:
+            # The server answers with Shutdown, once it has read this.
+            self._tell(WorkerRefused(self._config.name, self._config.incarnation, to_info(error)))
+            loaded = True
+        finally:
+            if not loaded:
+                self.stop(1)
+
+    def _build(self) -> None:
+        pack = registry.create(self._config.pack, self._progress)
+        here = [s for s in graph.STAGES if self._config.places[s] == self._config.name]
+        runners = {stage: pack.build(stage) for stage in here}
+        for stage, runner in runners.items():
+            self._progress(f"warming up {stage}")
+            runner.warm_up()
+        self._stages = {
+            stage: StageRuntime(
+                stage,
+                runner,
+                self._exchange.outlet,
+                self._fail,
+                self._report_load,
+                lambda: self.stop(1),
+            )
+            for stage, runner in runners.items()
+        }
+        # Nothing loaded so far will ever be garbage: keep the collector from walking it.
+        gc.collect()
+        gc.freeze()
+        for stage in self._stages.values():
+            stage.start()
+        self._tell(WorkerReady(self._config.name, self._config.incarnation))
+
+    def _progress(self, text: str) -> None:
+        self._tell(WorkerProgress(self._config.name, text))
+
+    def _report_load(self, stage: Stage, load: SchedulerLoad) -> None:
+        self._tell(StageReport(stage, load))
+
+
+def main() -> int:
+    """Process entry."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    log_to_parent()
+    worker = Worker(msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerConfig))
+
+    def stop(signal_number: int, frame: FrameType | None) -> None:
+        worker.stop()
+
+    def wait_for_parent() -> None:
+        while sys.stdin.buffer.read(1):
+            pass
+        worker.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    # Ctrl-C goes to the whole process group; the server decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=wait_for_parent, name="stdin", daemon=True).start()
+    try:
+        return worker.run()
+    finally:
+        worker.close()
+
+
+if __name__ == "__main__":
+    code = main()
+    logging.shutdown()
+    sys.stderr.flush()
+    # Not sys.exit: model threads may be deep in native code, which must not see the interpreter go.
+    os._exit(code)
