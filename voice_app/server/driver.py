@@ -1,0 +1,217 @@
+"""Joins one client's session to its socket and to the pipeline: the only place that waits.
+
+Three parts run at once: messages of the client are received, what waits in the outbox is sent, and the
+events of each turn in the pipeline are read. Each tells the session what happened and then carries out what
+the session wants: cancelling and submitting first, which never waits, then filling the outbox. A client that
+does not read can so delay nothing but its own messages.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import msgspec
+
+from voice_app.errors import VoiceAppError
+from voice_app.messages import TurnId
+from voice_app.server.outbox import Outbox
+from voice_app.server.pipeline import Pipeline, TurnEvents
+from voice_app.server.session.actions import Action, Cancel, Close, DropAudio, Send, Submit
+from voice_app.server.session.session import Session
+
+log = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
+
+
+class Socket(Protocol):
+    """An accepted WebSocket."""
+
+    def messages(self) -> AsyncIterator[str | bytes]:
+        """What the client sends, until it is gone."""
+        ...
+
+    async def send(self, data: str | bytes) -> None:
+        """Raises ConnectionError when the client is gone."""
+        ...
+
+    async def close(self, code: int, reason: str) -> None: ...
+
+
+class Driver:
+    """Runs one session. `send_timeout_s`: a client that takes nothing for so long is given up."""
+
+    def __init__(
+        self, session: Session, socket: Socket, pipeline: Pipeline, outbox: Outbox, send_timeout_s: float
+    ) -> None:
+        self._session = session
+        self._socket = socket
+        self._pipeline = pipeline
+        self._outbox = outbox
+        self._send_timeout_s = send_timeout_s
+        self._turns: dict[TurnId, TurnEvents] = {}
+        self._readers: set[asyncio.Task[None]] = set()
+        self._moved = asyncio.Event()
+        """Set whenever the session was told something: there may be room again."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._events = 0
+        self._closing: Close | None = None
+        self._fault: BaseException | None = None
+        self._over = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until the client is gone or the session is over; leaves no work behind."""
+        self._session.start()
+        self._act()
+        parts = [
+            asyncio.create_task(self._receive(), name="receive"),
+            asyncio.create_task(self._emit(), name="emit"),
+            asyncio.create_task(self._over.wait(), name="over"),
+        ]
+        try:
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                part.result()
+            if self._fault is not None:
+                raise self._fault
+            if self._closing is not None:
+                await self._part(self._closing)
+        except ConnectionError:
+            log.info("the client is gone")
+        except TimeoutError:
+            log.info("the client has taken nothing for %g s: connection dropped", self._send_timeout_s)
+        finally:
+            self._session.close()
+            self._act()
+            if self._timer is not None:
+                self._timer.cancel()
+            for task in (*parts, *self._readers):
+                task.cancel()
+            await asyncio.gather(*parts, *self._readers, return_exceptions=True)
+
+    async def _part(self, close: Close) -> None:
+        """Let what was sent before leave, then close."""
+        try:
+            async with asyncio.timeout(2.0):
+                while self._outbox:
+                    await self._socket.send(await self._outbox.get())
+                await self._socket.close(close.code, close.reason)
+        except TimeoutError:
+            log.info("the client takes nothing more: connection dropped")
+
+    async def _receive(self) -> None:
+        async for message in self._socket.messages():
+            self._session.receive(message, now())
+            self._act()
+
+    async def _emit(self) -> None:
+        while True:
+            data = await self._outbox.get()
+            async with asyncio.timeout(self._send_timeout_s):
+                await self._socket.send(data)
+            if self._outbox.calm:
+                self._tell_calm()
+
+    def _tell_calm(self) -> None:
+        if self._session.congested:
+            self._session.congested = False
+            self._tick()
+
+    def _tick(self) -> None:
+        self._session.tick(now())
+        self._act()
+
+    async def _read(self, turn: TurnId, stream: TurnEvents) -> None:
+        """One turn's events; the next is taken only when the session has room for it."""
+        try:
+            async for event in stream:
+                while not self._session.room(turn):
+                    self._moved.clear()
+                    await self._moved.wait()
+                self._session.event(turn, event, now())
+                self._act()
+        except VoiceAppError as error:
+            self._session.failed(turn, error, now())
+            self._act()
+        finally:
+            self._turns.pop(turn, None)
+            await stream.aclose()
+
+    # ----------------------------------------------------------------------------- what the session wants
+
+    def _act(self) -> None:
+        """Never waits."""
+        for action in self._session.take():
+            self._carry_out(action)
+        self._session.congested = not self._outbox.calm
+        if self._outbox.full:
+            self._close(Close(1013, "the client reads too slowly"))
+        self._moved.set()
+        self._arm()
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case Cancel(turn):
+                self._pipeline.cancel(turn)
+            case Submit():
+                self._submit(action)
+            case Send(event, response):
+                self._events += 1
+                event["event_id"] = f"event_{self._session.id[5:]}_{self._events}"
+                self._outbox.put(_encode(event).decode(), response)
+            case DropAudio(response):
+                self._outbox.drop_audio(response)
+            case Close():
+                self._close(action)
+
+    def _close(self, close: Close) -> None:
+        if self._closing is None:
+            self._closing = close
+        self._over.set()
+
+    def _submit(self, submit: Submit) -> None:
+        turn = submit.request.turn
+        try:
+            stream = self._pipeline.submit(submit.request)
+        except VoiceAppError as error:
+            # The session hears of it as of any failure, but not while it still decides.
+            asyncio.get_running_loop().call_soon(self._refused, turn, error)
+            return
+        self._turns[turn] = stream
+        reader = asyncio.create_task(self._read(turn, stream), name=f"turn {turn.turn}")
+        self._readers.add(reader)
+        reader.add_done_callback(self._reader_done)
+
+    def _reader_done(self, reader: asyncio.Task[None]) -> None:
+        self._readers.discard(reader)
+        if not reader.cancelled() and (fault := reader.exception()) is not None:
+            # A fault of ours, not of the turn (that would be a typed error): end the session over it.
+            self._fault = fault
+            self._over.set()
+
+    def _refused(self, turn: TurnId, error: VoiceAppError) -> None:
+        self._session.failed(turn, error, now())
+        self._act()
+
+    def _arm(self) -> None:
+        """Wake up when the session's deadline comes. A timer that is early only looks again."""
+        when = self._session.deadline(now())
+        if self._timer is not None:
+            if not self._timer.cancelled() and self._timer.when() <= when and self._timer.when() > now():
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(when, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._tick()
+
+
+def now() -> float:
+    """The clock of the event loop, so that timers and times agree."""
+    return asyncio.get_running_loop().time()
+
+
+def unix_time() -> float:
+    return time.time()

@@ -1,0 +1,1 @@
+"""The wire: what a client may send, what it is told, and the session that both agree on."""

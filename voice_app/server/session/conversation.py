@@ -1,0 +1,170 @@
+"""The items of a talk, in order: what was said by whom, and how much of it was heard."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from voice_app.server.protocol.errors import ProtocolError
+
+MAX_ITEMS = 2_000
+"""A talk of half an hour makes some hundreds."""
+
+
+@dataclass(slots=True)
+class Text:
+    text: str
+
+
+@dataclass(slots=True)
+class Recording:
+    """The user's speech: `samples` [n] int16 at 16 kHz; None where it is no longer kept."""
+
+    samples: np.ndarray | None
+    transcript: str | None = None
+
+
+@dataclass(slots=True)
+class Picture:
+    """An encoded JPEG, PNG or WebP file; `url` is how the client wrote it."""
+
+    data: bytes
+    url: str
+    detail: str = "auto"
+
+
+@dataclass(slots=True)
+class Spoken:
+    """A spoken answer. `marks`: (characters, seconds): the text up to there is spoken by then.
+
+    What was not heard stays here, so that the client's word on what it played can still correct the
+    server's; it shows in no prompt and in no event after the cut."""
+
+    text: str = ""
+    marks: list[tuple[int, float]] = field(default_factory=list)
+    sent_s: float = 0.0
+    cut_s: float | None = None
+
+    @property
+    def heard(self) -> str:
+        """The text that the user has heard, as far as it was cut off; all of it else."""
+        if self.cut_s is None:
+            return self.text
+        # A tick of tolerance: a cut in whole milliseconds may fall just short of its own mark.
+        position = bisect_right([seconds for _, seconds in self.marks], self.cut_s + 0.0015)
+        return self.text[: self.marks[position - 1][0]] if position else ""
+
+
+Content = Text | Recording | Picture | Spoken
+
+
+@dataclass(slots=True)
+class MessageItem:
+    id: str
+    role: str
+    content: list[Content]
+    status: str = "completed"
+
+
+@dataclass(slots=True)
+class CallItem:
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: str = "completed"
+
+
+@dataclass(slots=True)
+class CallOutputItem:
+    id: str
+    call_id: str
+    output: str
+    status: str = "completed"
+
+
+Item = MessageItem | CallItem | CallOutputItem
+
+
+class Conversation:
+    """Items in order, each found by its id. `audio_s` bounds the seconds of recordings that are kept."""
+
+    def __init__(self, audio_s: float = 120.0) -> None:
+        self._items: list[Item] = []
+        self._audio_samples = int(audio_s * 16_000)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, item_id: str) -> bool:
+        return self._find(item_id) is not None
+
+    @property
+    def last_id(self) -> str | None:
+        return self._items[-1].id if self._items else None
+
+    def add(self, item: Item, previous_item_id: str | None = None) -> str | None:
+        """Put `item` after `previous_item_id` ("root": first; None: last). Gives the id before it."""
+        if item.id in self:
+            raise ProtocolError(
+                "item_create_duplicate_item_id",
+                f"Error adding item: an item with id '{item.id}' already exists.",
+                param="item.id",
+            )
+        if len(self._items) >= MAX_ITEMS:
+            raise ProtocolError(
+                "invalid_value", f"The conversation is full ({MAX_ITEMS} items): delete some.", param="item"
+            )
+        position = self._position_after(previous_item_id)
+        self._items.insert(position, item)
+        self._drop_old_audio()
+        return self._items[position - 1].id if position else None
+
+    def _position_after(self, previous_item_id: str | None) -> int:
+        if previous_item_id is None:
+            return len(self._items)
+        if previous_item_id == "root":
+            return 0
+        position = self._find(previous_item_id)
+        if position is None:
+            raise ProtocolError(
+                "invalid_value",
+                f"Error adding item: the previous item with id '{previous_item_id}' does not exist.",
+                param="previous_item_id",
+            )
+        return position + 1
+
+    def get(self, item_id: str) -> Item | None:
+        position = self._find(item_id)
+        return None if position is None else self._items[position]
+
+    def delete(self, item_id: str) -> bool:
+        """Whether there was such an item."""
+        position = self._find(item_id)
+        if position is None:
+            return False
+        del self._items[position]
+        return True
+
+    def _find(self, item_id: str) -> int | None:
+        # From the end: what is asked for is nearly always recent.
+        for position in range(len(self._items) - 1, -1, -1):
+            if self._items[position].id == item_id:
+                return position
+        return None
+
+    def _drop_old_audio(self) -> None:
+        """The oldest recordings go when their sum is beyond the bound: memory must not grow with time."""
+        kept = 0
+        for item in reversed(self._items):
+            if not isinstance(item, MessageItem):
+                continue
+            for part in item.content:
+                if isinstance(part, Recording) and part.samples is not None:
+                    kept += len(part.samples)
+                    if kept > self._audio_samples:
+                        part.samples = None

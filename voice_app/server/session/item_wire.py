@@ -1,0 +1,140 @@
+"""Conversation items ↔ the protocol's JSON. No key is ever null inside an item."""
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any
+
+from voice_app.server import sound
+from voice_app.server.protocol import items as wire
+from voice_app.server.protocol.config import AudioFormat
+from voice_app.server.protocol.errors import ProtocolError
+from voice_app.server.session.conversation import (
+    CallItem,
+    CallOutputItem,
+    Content,
+    Item,
+    MessageItem,
+    Picture,
+    Recording,
+    Spoken,
+    Text,
+)
+
+PICTURE_TYPES = {"image/jpeg": b"\xff\xd8\xff", "image/png": b"\x89PNG\r\n\x1a\n", "image/webp": b"RIFF"}
+"""Media types that are taken, with the first bytes of such a file."""
+MAX_PICTURE_BYTES = 8 << 20
+
+
+def to_wire(item: Item, *, audio: AudioFormat | None = None) -> dict[str, Any]:
+    """`audio`: include recordings, in this format (only `conversation.item.retrieved` does)."""
+    head = {"id": item.id, "object": "realtime.item", "status": item.status}
+    match item:
+        case MessageItem():
+            content = [_part(part, item.role, audio) for part in item.content]
+            return {**head, "type": "message", "role": item.role, "content": content}
+        case CallItem():
+            call = {"call_id": item.call_id, "name": item.name, "arguments": item.arguments}
+            return {**head, "type": "function_call", **call}
+        case CallOutputItem():
+            return {**head, "type": "function_call_output", "call_id": item.call_id, "output": item.output}
+
+
+def _part(part: Content, role: str, audio: AudioFormat | None) -> dict[str, Any]:
+    match part:
+        case Text():
+            return {"type": "output_text" if role == "assistant" else "input_text", "text": part.text}
+        case Recording():
+            # The key `transcript` must be there even before it is known: a client library throws without it.
+            shown = {"type": "input_audio", "transcript": part.transcript or ""}
+            if audio is not None and part.samples is not None:
+                shown["audio"] = base64.b64encode(sound.from_ear(part.samples, audio)).decode()
+            return shown
+        case Picture():
+            return {"type": "input_image", "image_url": part.url, "detail": part.detail}
+        case Spoken():
+            return {"type": "output_audio", "transcript": part.heard}
+
+
+def from_wire(item: wire.ClientItem, new_id: Callable[[str], str], audio: AudioFormat) -> Item:
+    """What `conversation.item.create` brings. Raises ProtocolError."""
+    item_id = item.id or new_id("item")
+    match item:
+        case wire.FunctionCallItem():
+            return CallItem(item_id, item.call_id or new_id("call"), item.name, item.arguments)
+        case wire.FunctionCallOutputItem():
+            return CallOutputItem(item_id, item.call_id, item.output)
+        case _:
+            content = [
+                _from_part(part, f"item.content[{index}]", audio) for index, part in enumerate(item.content)
+            ]
+            return MessageItem(item_id, item.role, content, item.status or "completed")
+
+
+def _from_part(
+    part: wire.InputTextPart
+    | wire.InputAudioPart
+    | wire.InputImagePart
+    | wire.OutputTextPart
+    | wire.OutputAudioPart,
+    param: str,
+    audio: AudioFormat,
+) -> Content:
+    match part:
+        case wire.InputTextPart() | wire.OutputTextPart():
+            return Text(part.text)
+        case wire.OutputAudioPart():
+            return Spoken(part.transcript)
+        case wire.InputAudioPart():
+            samples = None
+            if part.audio:
+                samples = sound.to_ear(decode_base64(part.audio, f"{param}.audio"), audio)
+            elif not part.transcript:
+                raise ProtocolError(
+                    "missing_required_parameter",
+                    f"Missing required parameter: '{param}.audio'.",
+                    param=f"{param}.audio",
+                )
+            return Recording(samples, part.transcript)
+        case wire.InputImagePart():
+            return Picture(
+                picture_from_url(part.image_url, f"{param}.image_url"), part.image_url, part.detail
+            )
+
+
+def decode_base64(text: str, param: str) -> bytes:
+    """The bytes, or ProtocolError naming `param`."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ProtocolError(
+            "invalid_value", f"Invalid value for '{param}': not base64 ({error}).", param=param
+        ) from error
+
+
+def picture_from_url(url: str, param: str) -> bytes:
+    """The picture's file out of a data URL."""
+    head, comma, body = url.partition(",")
+    media_type, _, encoding = head.removeprefix("data:").partition(";")
+    if not url.startswith("data:") or not comma or encoding != "base64" or media_type not in PICTURE_TYPES:
+        raise ProtocolError(
+            "invalid_value",
+            f"Invalid value for '{param}': expected a base64 data URL of type {', '.join(PICTURE_TYPES)}.",
+            param=param,
+        )
+    return check_picture(decode_base64(body, param), param)
+
+
+def check_picture(data: bytes, param: str) -> bytes:
+    """`data` if it begins like a picture file that is taken and is not too large."""
+    if len(data) > MAX_PICTURE_BYTES:
+        raise ProtocolError(
+            "invalid_value",
+            f"Invalid value for '{param}': larger than {MAX_PICTURE_BYTES} bytes.",
+            param=param,
+        )
+    if not data.startswith(tuple(PICTURE_TYPES.values())):
+        raise ProtocolError(
+            "invalid_value", f"Invalid value for '{param}': not a JPEG, PNG or WebP file.", param=param
+        )
+    return data

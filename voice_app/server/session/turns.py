@@ -1,0 +1,357 @@
+"""The turn machine: who speaks, who has the floor, when a turn begins and ends.
+
+A pure function of (state, event, time). Audio comes as 20 ms frames that are speech or not; times of
+audio are in ms since the session's first sample, clock times (`now`) in seconds.
+
+    QUIET ──speech──▶ ONSET ──onset_ms──▶ SPEAKING ──silence_ms──▶ the turn ends ──▶ QUIET
+      ▲                 │ too short          │ ▲
+      └─────────────────┘       speculate_ms ▼ │ more speech (the speculation is dropped)
+                                     work starts early
+
+While a reply is heard, sound first holds the reply (the client still has some to play) and is judged:
+as an interruption once it lasts `interrupt_ms`, or if its words say so; else the reply goes on where it
+was held. So a cough, a door or an "mm-hm" costs nothing.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from voice_app.server.session.vad import FRAME_MS
+
+FALSE_START_MS = 100
+"""Silence after which a sound that was too short to be speech is forgotten."""
+RESUME_MS = 40
+"""Speech that ends a pause: one frame alone may be noise."""
+GAP_S = 0.2
+"""Packets that stay away this long count as silence from the last one on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How turns are told apart. `interrupt_ms` 0: any speech interrupts a reply."""
+
+    prefix_ms: int = 300
+    silence_ms: int = 500
+    speculate_ms: int | None = 160
+    onset_ms: int = 60
+    interrupt: bool = True
+    interrupt_ms: int = 400
+    judge_words: bool = True
+    """Short sounds during a reply are judged by their words (the pack tells what it heard)."""
+    idle_ms: int | None = None
+    longest_ms: int = 300_000
+    """A turn ends by then, whatever is heard."""
+
+
+class User(Enum):
+    QUIET = "quiet"
+    ONSET = "onset"
+    """A sound that may become speech."""
+    OVERLAP = "overlap"
+    """Speech during a reply, not yet known to be an interruption."""
+    SPEAKING = "speaking"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    user: User = User.QUIET
+    heard_ms: int = 0
+    """End of the last frame."""
+    floor_ms: int = 0
+    """Where the last turn ended: earlier sound is not in the next."""
+    onset_ms: int = 0
+    """Where the present sound began."""
+    start_ms: int = 0
+    """Where the present turn begins, prefix included."""
+    voiced_ms: int = 0
+    silence_ms: int = 0
+    resumed_ms: int = 0
+    last_frame_at: float = 0.0
+    speculating: bool = False
+    replying: bool = False
+    held: bool = False
+    idle_since: float | None = None
+    idle_from_ms: int = 0
+
+
+# ------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """20 ms of sound."""
+
+    speech: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the work that was started early heard the user say."""
+
+    back_channel: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyStarted:
+    """A reply to the talk has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyEnded:
+    """The reply was heard to its end, or stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferTaken:
+    """The client committed or cleared the sound so far."""
+
+
+Event = Frame | Tick | Words | ReplyStarted | ReplyEnded | BufferTaken
+
+
+# ------------------------------------------------------------------------------------------ actions
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    start_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStopped:
+    """The turn is over: it is the sound from `start_ms` to `end_ms`."""
+
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Speculate:
+    """Start the work on the sound from `start_ms` on; show nothing of it yet."""
+
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropSpeculation:
+    """The user went on, or meant nothing: forget the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Send no more of the reply for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Go on with the reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """The reply is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTimeout:
+    """Nobody spoke for `idle_ms` after a reply."""
+
+    start_ms: int
+    end_ms: int
+
+
+Action = (
+    SpeechStarted | SpeechStopped | Speculate | DropSpeculation | Hold | Release | Interrupt | IdleTimeout
+)
+Step = tuple[State, list[Action]]
+
+
+def step(state: State, event: Event, now: float, rules: Rules) -> Step:
+    """The state after `event` at `now`, and what is to be done, in this order."""
+    match event:
+        case Frame(speech):
+            state = replace(state, heard_ms=state.heard_ms + FRAME_MS, last_frame_at=now)
+            return _speech(state, rules) if speech else _silence(state, rules)
+        case Tick():
+            return _tick(state, now, rules)
+        case Words(back_channel):
+            return _words(state, back_channel, rules)
+        case ReplyStarted():
+            return replace(state, replying=True, idle_since=None), []
+        case ReplyEnded():
+            return _reply_ended(state, now, rules)
+        case BufferTaken():
+            return _forget(state, floor_ms=state.heard_ms)
+
+
+def deadline(state: State, rules: Rules) -> float | None:
+    """When a `Tick` may next change something, if no frame comes before."""
+    times: list[float] = []
+    if state.user is not User.QUIET:
+        times.extend(
+            state.last_frame_at + max(GAP_S, (limit - state.silence_ms) / 1000)
+            for limit in _limits(state, rules)
+            if limit > state.silence_ms
+        )
+    if state.idle_since is not None and rules.idle_ms is not None:
+        times.append(state.idle_since + rules.idle_ms / 1000)
+    return min(times, default=None)
+
+
+def _limits(state: State, rules: Rules) -> tuple[int, ...]:
+    if state.user is User.ONSET:
+        return (FALSE_START_MS,)
+    if rules.speculate_ms is None or state.speculating:
+        return (rules.silence_ms,)
+    return (rules.speculate_ms, rules.silence_ms)
+
+
+def _speech(state: State, rules: Rules) -> Step:
+    match state.user:
+        case User.QUIET:
+            state = replace(
+                state,
+                user=User.ONSET,
+                onset_ms=state.heard_ms - FRAME_MS,
+                voiced_ms=FRAME_MS,
+                silence_ms=0,
+                resumed_ms=0,
+            )
+            return _begin(state, rules)
+        case User.ONSET:
+            return _begin(replace(state, voiced_ms=state.voiced_ms + FRAME_MS, silence_ms=0), rules)
+        case User.OVERLAP | User.SPEAKING:
+            return _resume(state, rules)
+
+
+def _begin(state: State, rules: Rules) -> Step:
+    """A sound: it holds the reply at once; it is speech when it is long enough."""
+    actions: list[Action] = []
+    if state.replying and rules.interrupt and not state.held:
+        state = replace(state, held=True)
+        actions.append(Hold())
+    if state.voiced_ms < rules.onset_ms:
+        return state, actions
+    start = max(state.floor_ms, state.onset_ms - rules.prefix_ms)
+    state = replace(state, user=User.OVERLAP, start_ms=start)
+    state, more = _overlap(state, rules) if state.held else _start(state)
+    return state, actions + more
+
+
+def _start(state: State) -> Step:
+    return (
+        replace(state, user=User.SPEAKING, idle_since=None),
+        [SpeechStarted(state.start_ms)],
+    )
+
+
+def _overlap(state: State, rules: Rules) -> Step:
+    if state.heard_ms - state.onset_ms < rules.interrupt_ms:
+        return state, []
+    return _interrupt(state)
+
+
+def _interrupt(state: State) -> Step:
+    state, actions = _start(replace(state, held=False))
+    return state, [Interrupt(), *actions]
+
+
+def _resume(state: State, rules: Rules) -> Step:
+    resumed = state.resumed_ms + FRAME_MS
+    if state.silence_ms and resumed < RESUME_MS:
+        return replace(state, resumed_ms=resumed), []
+    actions: list[Action] = [DropSpeculation()] if state.speculating else []
+    state = replace(state, silence_ms=0, resumed_ms=resumed, speculating=False)
+    if state.user is User.OVERLAP:
+        state, more = _overlap(state, rules)
+        return state, actions + more
+    if state.heard_ms - state.start_ms >= rules.longest_ms:
+        state, more = _end(state)
+        return state, actions + more
+    return state, actions
+
+
+def _silence(state: State, rules: Rules) -> Step:
+    if state.user is User.QUIET:
+        return state, []
+    state = replace(state, silence_ms=state.silence_ms + FRAME_MS, resumed_ms=0)
+    return _after_silence(state, state.silence_ms, rules)
+
+
+def _tick(state: State, now: float, rules: Rules) -> Step:
+    actions: list[Action] = []
+    away = now - state.last_frame_at
+    if state.user is not User.QUIET and away >= GAP_S:
+        state, actions = _after_silence(state, state.silence_ms + round(away * 1000), rules)
+    if (
+        state.idle_since is not None
+        and rules.idle_ms is not None
+        and (now - state.idle_since) * 1000 >= rules.idle_ms - 1e-3
+    ):
+        actions.append(IdleTimeout(state.idle_from_ms, state.heard_ms))
+        state = replace(state, idle_since=None, floor_ms=state.heard_ms)
+    return state, actions
+
+
+def _after_silence(state: State, silence_ms: int, rules: Rules) -> Step:
+    """`silence_ms`: how long nothing was heard, packets that stay away included."""
+    actions: list[Action] = []
+    if state.user is User.ONSET:
+        return _forget(state) if silence_ms >= FALSE_START_MS else (state, [])
+    if state.user is User.OVERLAP and not rules.judge_words and silence_ms >= FALSE_START_MS:
+        return _forget(state)
+    if rules.speculate_ms is not None and not state.speculating and silence_ms >= rules.speculate_ms:
+        state = replace(state, speculating=True)
+        actions.append(Speculate(state.start_ms, state.heard_ms))
+    if silence_ms < rules.silence_ms:
+        return state, actions
+    state, more = _end(state) if state.user is User.SPEAKING else _forget(state)
+    return state, actions + more
+
+
+def _end(state: State) -> Step:
+    """The turn is over. A speculation is not dropped: it becomes the reply."""
+    return (
+        replace(state, user=User.QUIET, floor_ms=state.heard_ms, speculating=False, silence_ms=0),
+        [SpeechStopped(state.start_ms, state.heard_ms)],
+    )
+
+
+def _forget(state: State, floor_ms: int | None = None) -> Step:
+    """The sound so far is nobody's turn."""
+    actions: list[Action] = []
+    if state.speculating:
+        actions.append(DropSpeculation())
+    if state.held:
+        actions.append(Release())
+    return (
+        replace(
+            state,
+            user=User.QUIET,
+            speculating=False,
+            held=False,
+            silence_ms=0,
+            floor_ms=state.floor_ms if floor_ms is None else floor_ms,
+        ),
+        actions,
+    )
+
+
+def _words(state: State, back_channel: bool, rules: Rules) -> Step:
+    if state.user is not User.OVERLAP or not state.speculating:
+        return state, []
+    return _forget(state) if back_channel else _interrupt(state)
+
+
+def _reply_ended(state: State, now: float, rules: Rules) -> Step:
+    ended = replace(state, replying=False, held=False)
+    if state.replying and state.user in (User.QUIET, User.ONSET):
+        ended = replace(ended, idle_since=now, idle_from_ms=state.heard_ms)
+    # What spoke over the reply now speaks alone.
+    return _start(ended) if state.user is User.OVERLAP else (ended, [])

@@ -1,0 +1,41 @@
+"""What the server is told at its start."""
+
+from dataclasses import dataclass, field
+
+DEFAULT_INSTRUCTIONS = (
+    "You are a friendly voice assistant. Answer in one or two short sentences that are easy to speak."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TalkSettings:
+    """How talks are led; what of it a client may change is in the session's configuration.
+
+    `lead_s`: audio is sent at most so far ahead of the listener's ear. `speculate_ms`: silence after which
+    the work on a turn starts (None: when the turn is over). `interrupt_ms`: speech of this length interrupts
+    a reply; shorter speech is judged by its words where the pack tells them (`transcribes`), else passed
+    over. `audio_kept_s`: seconds of the user's recordings that a talk keeps."""
+
+    model: str = "local"
+    instructions: str = DEFAULT_INSTRUCTIONS
+    lead_s: float = 1.0
+    speculate_ms: int | None = 160
+    interrupt_ms: int = 400
+    transcribes: bool = True
+    audio_kept_s: float = 120.0
+    session_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """`send_timeout_s`: a client that takes nothing for so long is given up. `outbox_bytes`: what may wait
+    for a slow client before its connection is closed."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    talk: TalkSettings = field(default_factory=TalkSettings)
+    max_message_bytes: int = 24 << 20
+    """15 MiB of audio in one append are 20 MiB of base64."""
+    outbox_bytes: int = 4 << 20
+    send_timeout_s: float = 30.0
+    stop_timeout_s: float = 20.0
