@@ -51,7 +51,7 @@ EXAMPLES: tuple[tuple[str, str], ...] = (
 
 
 class Tokens(Protocol):
-    """The little of a tokenizer that the pack needs."""
+    """The little of a tokenizer that the pack needs. It is the decode stage's runner (`TokenDecoder`) too."""
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text` alone: nothing added before or after. Special tokens' names in `text` are
@@ -64,6 +64,10 @@ class Tokens(Protocol):
 
     def token_bytes(self, token: int) -> bytes:
         """The UTF-8 bytes that `token` stands for; b"" for a special token."""
+        ...
+
+    def warm_up(self) -> None:
+        """Encode and decode once."""
         ...
 
     def warm_up(self) -> None:

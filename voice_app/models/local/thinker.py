@@ -10,7 +10,7 @@ import numpy as np
 from voice_app.errors import InputError
 from voice_app.messages import Embeddings, Sampling
 from voice_app.models.local.engine_onnx import Chunk, Engine
-from voice_app.models.local.functions import plan
+from voice_app.models.functions import plan
 from voice_app.models.local.prompt import MARK, Tokens
 from voice_app.schedulers.base import NoAnswer, Prompt, PromptInputs, SequenceStep, StepOutput
 
