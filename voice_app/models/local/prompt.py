@@ -67,10 +67,6 @@ class Tokens(Protocol):
         ...
 
     def warm_up(self) -> None:
-        """Encode and decode once."""
-        ...
-
-    def warm_up(self) -> None:
         """With `token_bytes`, what makes it the decode stage's `TokenDecoder`."""
         ...
 
