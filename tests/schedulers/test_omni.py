@@ -182,6 +182,62 @@ def test_preemption_happens_and_takes_the_newest() -> None:
     check_turn(tray, turn_id(1), new)
 
 
+def test_a_victim_goes_before_those_that_wait_and_counts_its_cache_hit_once() -> None:
+    tray, runner = Tray(), ToyThinker(num_pages=10, page_size=4)
+    scheduler = OmniScheduler(runner, tray, max_running=2)
+    asks = [long_ask(n, length=12, max_tokens=24) for n in range(3)]
+    for number, what in enumerate(asks):
+        deliver(tray, scheduler, number, what)
+    order: list[int] = []
+    while tray.step(scheduler):
+        order += [n for n in range(3) if turn_id(n) in tray.finished and n not in order]
+    assert runner.recomputed
+    assert order == [0, 1, 2]
+    for number in range(3):
+        last = [p for p in tray.sent[turn_id(number)] if isinstance(p, TokenId)][-1]
+        assert last.usage.cached_tokens == 0
+
+
+def test_a_newcomer_waits_rather_than_become_the_next_victim() -> None:
+    tray, runner = Tray(), ToyThinker(num_pages=6, page_size=4)
+    scheduler = OmniScheduler(runner, tray)
+    asks = [long_ask(n, length=12, max_tokens=8) for n in range(2)]
+    for number, what in enumerate(asks):
+        deliver(tray, scheduler, number, what)
+    tray.run(scheduler)
+    assert runner.recomputed == 0
+    for number, what in enumerate(asks):
+        check_turn(tray, turn_id(number), what)
+
+
+def test_one_that_only_fits_beside_another_by_its_prefix_joins_once_that_is_computed() -> None:
+    tray, runner = Tray(), ToyThinker(num_pages=9, page_size=4)
+    scheduler = OmniScheduler(runner, tray)
+    first = long_ask(0, length=20, max_tokens=8)
+    second = Ask((tuple(first.content[:16]), (5, 6)), max_tokens=3)
+    deliver(tray, scheduler, 0, first)
+    deliver(tray, scheduler, 1, second)
+    tray.step(scheduler)
+    tray.step(scheduler)
+    assert len(runner.batches[-1]) == 2
+    tray.run(scheduler)
+    check_turn(tray, turn_id(0), first)
+    check_turn(tray, turn_id(1), second)
+
+
+def test_what_is_cached_stays_while_there_are_free_pages() -> None:
+    tray, runner = Tray(), ToyThinker(num_pages=20, page_size=4)
+    scheduler = OmniScheduler(runner, tray)
+    asks = [long_ask(n, length=13, max_tokens=3) for n in range(4)]
+    for number, what in enumerate(asks):
+        deliver(tray, scheduler, number, what)
+        tray.run(scheduler)
+    deliver(tray, scheduler, 9, asks[0])
+    tray.run(scheduler)
+    last = [p for p in tray.sent[turn_id(9)] if isinstance(p, TokenId)][-1]
+    assert last.usage.cached_tokens == 12
+
+
 def test_what_can_never_fit_fails_clearly_and_what_fits_later_waits() -> None:
     tray, runner = Tray(), ToyThinker(num_pages=5, page_size=4)
     scheduler = OmniScheduler(runner, tray)
@@ -347,6 +403,18 @@ def test_a_turn_without_room_keeps_its_pages_and_holds_nobody() -> None:
     tray.run(scheduler)
     check_turn(tray, turn_id(0), slow)
     assert runner.computed == len(slow.answer()) - len(done)
+
+
+def test_a_prompt_without_room_is_not_prefilled() -> None:
+    tray, runner = Tray(), ToyThinker()
+    scheduler = OmniScheduler(runner, tray)
+    tray.full.add(turn_id(0))
+    deliver(tray, scheduler, 0, ask(0))
+    tray.run(scheduler)
+    assert runner.computed == 0
+    tray.full.clear()
+    tray.run(scheduler)
+    check_turn(tray, turn_id(0), ask(0))
 
 
 def test_a_crash_fails_its_batch_and_nothing_else() -> None:

@@ -182,7 +182,6 @@ class OmniScheduler:
         self._running.remove(request)
         self._space.retire(request)
         self._waiting.appendleft(request)
-        self._room_changed = True
 
     # --------------------------------------------------------------------------------------------- run
 

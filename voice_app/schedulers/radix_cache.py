@@ -13,17 +13,14 @@ from hashlib import blake2b
 
 from voice_app.schedulers.kv_cache import PagePool
 
-_KEY_BITS = 62
-
 
 def media_keys(content: str, count: int) -> list[int]:
     """Keys of the `count` positions of a media span. `content`: `Media.key`.
 
-    All are < 0. Two positions get the same key only if content and place within it are the same
-    (but for a collision of 62-bit hashes)."""
+    All the same and < 0: where a position lies within its span follows from the keys before it. Two
+    contents get the same key only by a collision of 63-bit hashes."""
     digest = blake2b(content.encode(), digest_size=8).digest()
-    first = int.from_bytes(digest, "big") >> (64 - _KEY_BITS)
-    return [-1 - ((first + place) % (1 << _KEY_BITS)) for place in range(count)]
+    return [-1 - (int.from_bytes(digest, "big") >> 1)] * count
 
 
 @dataclass(slots=True, eq=False)
