@@ -60,11 +60,13 @@ _LIMITS = (Limits(10, 32, 64, 120), Limits(24, 60, 100, 180), Limits(48, 90, 150
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """`text` is the reply's text from `start` on; joined, the clauses are the reply. `silent`: a line of a
-    fenced code block, which nobody wants read out."""
+    """`text` is the reply's text from `start` on; joined, the clauses are the reply. `pause`: what is heard
+    at its end if it has no punctuation there: "," where the sentence goes on. `silent`: a line of a fenced
+    code block, which nobody wants read out."""
 
     text: str
     start: int
+    pause: str = "."
     silent: bool = False
 
     @property
@@ -128,13 +130,15 @@ class ClauseCutter:
         stripped = self._rest.lstrip()
         if not stripped:
             return None
-        end = self._code_line() if self._in_code or stripped.startswith(_FENCE) else self._cut()
+        silent = self._in_code or stripped.startswith(_FENCE)
+        end = self._code_line() if silent else self._cut()
         if end is None:
             if not self._finished:
                 return None
             end = len(self._rest)
-        silent = self._in_code or stripped.startswith(_FENCE)
-        return Clause(self._rest[:end], self._start, silent)
+        rest = self._rest[end:].lstrip(" \t")
+        goes_on = not silent and bool(rest) and not rest.startswith("\n")
+        return Clause(self._rest[:end], self._start, "," if goes_on else ".", silent)
 
     def _code_line(self) -> int | None:
         first = len(self._rest) - len(self._rest.lstrip())

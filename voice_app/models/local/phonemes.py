@@ -100,15 +100,22 @@ class Phonemizer:
         if word in _LETTERS:
             return _LETTERS[word]
         key = word.lower()
-        if key in _HOMOGRAPHS:
-            part, sound = _HOMOGRAPHS[key]
-            if tag.startswith(part):
-                return sound
+        if key in _HOMOGRAPHS and tag.startswith(_HOMOGRAPHS[key][0]):
+            return _HOMOGRAPHS[key][1]
         for form in (key, _plain(key)):
             if form in self._lexicon:
                 roles = self._lexicon[form]
                 return roles.get(f"gruut:{tag}") or roles.get("") or next(iter(roles.values()))
+        if key.endswith("'s") and len(key) > 2:
+            return _with_s(self._sound(word[:-2], tag))
         return "".join(self._guess(_plain(key)) or ())
+
+
+def _with_s(sound: str) -> str:
+    """The sound with a possessive or plural s."""
+    if sound.endswith(("s", "z", "ʃ", "ʒ")):
+        return sound + "ᵻz"
+    return sound + ("s" if sound.endswith(("p", "t", "k", "f", "θ")) else "z")
 
 
 def _plain(word: str) -> str:

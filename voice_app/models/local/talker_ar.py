@@ -6,7 +6,7 @@ whole: spoken form → phonemes → acoustic half. Each clause is one segment, d
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -132,6 +132,8 @@ class TalkerAr:
         words = [] if clause.silent else spoken_form(clause.text)
         if not words:
             return None
+        if not words[-1].pause:
+            words[-1] = replace(words[-1], pause=clause.pause)
         phonemes = self._phonemizer(words)
         speech = self._acoustic.speak(phonemes.ids, speed, speaker)
         marks = [
