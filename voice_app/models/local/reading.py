@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Say = Callable[[re.Match[str]], str | None]
-"""Gives the words of a stretch (a comma after a word is a pause), or None if it is not what it looked like."""
+"""Gives the words of a stretch (a comma after one is a pause), or None if it is not what it looked like."""
 
 
 @dataclass(frozen=True, slots=True)
