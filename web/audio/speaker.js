@@ -1,0 +1,104 @@
+// Playback: pushes PCM to the worklet, tells what was truly played, empties at once.
+
+import { RATE } from "./pcm.js";
+
+/**
+ * @typedef {object} SpeakerEvents
+ * @property {(item: string, frames: number, time: number, resumed: boolean) => void} onStarted
+ *   sound of `item` began (again, after an underrun) at frame `frames`; `time`: ms of performance.now()
+ * @property {(item: string, frames: number) => void} onPlayed how far `item` has been played
+ * @property {(item: string, frames: number) => void} onFinished
+ * @property {(level: number) => void} onLevel root mean square of what sounds, 0 … 1
+ * @property {() => void} onFull there was no room: sound was dropped
+ */
+
+export class Speaker {
+  /** @param {SpeakerEvents} events */
+  constructor(events) {
+    this.events = events;
+    /** @type {AudioContext | null} */
+    this.context = null;
+    /** @type {AudioWorkletNode | null} */
+    this.node = null;
+    /** @type {((stopped: {item: string, frames: number} | null) => void)[]} */
+    this.flushes = [];
+  }
+
+  /** Call it from a click or key press: browsers start no sound without one. @param {string} [device] */
+  async start(device) {
+    if (!this.context) {
+      const context = new AudioContext({ sampleRate: RATE, latencyHint: "interactive" });
+      this.context = context;
+      await context.audioWorklet.addModule(new URL("playback-worklet.js", import.meta.url));
+      this.node = new AudioWorkletNode(context, "playback", { numberOfInputs: 0, outputChannelCount: [1] });
+      this.node.port.onmessage = ({ data }) => this.heard(data);
+      this.node.connect(context.destination);
+    }
+    if (device) await this.choose(device);
+    await this.context.resume();
+  }
+
+  /** Whether the browser lets a page choose the speaker. */
+  static get canChoose() {
+    return "setSinkId" in AudioContext.prototype;
+  }
+
+  /** @param {string} device an output device's id; "" is the system's own choice */
+  async choose(device) {
+    if (this.context && Speaker.canChoose) {
+      await /** @type {any} */ (this.context).setSinkId(device);
+    }
+  }
+
+  /** @param {string} item @param {Int16Array} pcm 24 kHz mono; the array is handed over */
+  push(item, pcm) {
+    this.node?.port.postMessage({ type: "push", item, pcm }, [pcm.buffer]);
+  }
+
+  /** No more sound of `item` will come. @param {string} item */
+  end(item) {
+    this.node?.port.postMessage({ type: "end", item });
+  }
+
+  /**
+   * Silence now.
+   * @returns {Promise<{item: string, frames: number} | null>} what was playing, and the frames of it that were played
+   */
+  flush() {
+    const { node } = this;
+    if (!node) return Promise.resolve(null);
+    node.port.postMessage({ type: "flush" });
+    return new Promise((resolve) => this.flushes.push(resolve));
+  }
+
+  async stop() {
+    const { context } = this;
+    this.context = this.node = null;
+    for (const resolve of this.flushes.splice(0)) resolve(null);
+    await context?.close();
+  }
+
+  /** Ms between a sample's leaving the worklet and its reaching the ear, as far as the browser knows. */
+  get outputDelay() {
+    const { context } = this;
+    return context ? 1000 * (context.outputLatency || context.baseLatency || 0) : 0;
+  }
+
+  /** @param {any} report from the worklet */
+  heard(report) {
+    if (report.type === "position") {
+      this.events.onLevel(report.level);
+      if (report.item) this.events.onPlayed(report.item, report.frames);
+    } else if (report.type === "flushed") {
+      this.flushes.shift()?.(report.stopped);
+    } else if (report.type === "overflow") {
+      this.events.onFull();
+    } else if (report.type === "finished") {
+      this.events.onFinished(report.item, report.frames);
+    } else if (this.context) {
+      const age = 1000 * (this.context.currentTime - report.time);
+      const time = performance.now() - age + this.outputDelay;
+      this.events.onStarted(report.item, report.frames, time, report.type === "resumed");
+    }
+  }
+}

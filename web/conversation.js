@@ -1,0 +1,363 @@
+// One talk: microphone, camera, server and speaker brought together. Knows no document; views read its fields.
+
+import { Microphone } from "./audio/microphone.js";
+import { RATE } from "./audio/pcm.js";
+import { Recorder } from "./audio/recorder.js";
+import { Speaker } from "./audio/speaker.js";
+import * as problems from "./problems.js";
+import { RealtimeClient, fromBase64 } from "./realtime-client.js";
+import { sessionOf } from "./settings.js";
+import { stateOf } from "./state.js";
+import { Talk } from "./talk.js";
+
+/** @typedef {import("./problems.js").Problem} Problem */
+/** @typedef {import("./settings.js").Settings} Settings */
+
+/** Bytes waiting to leave beyond which the network counts as slow (1.5 s of sound), and as well again. */
+const SLOW_BYTES = 96_000;
+const WELL_BYTES = 8_000;
+/** Most camera frames of one turn. */
+const FRAMES_A_TURN = 8;
+/** Underruns in one answer that are worth a word. */
+const GAPS = 2;
+
+/**
+ * @typedef {object} Hooks
+ * @property {() => void} changed something that views show
+ * @property {(side: 0 | 1, level: number) => void} sounded loudness of the user (0) or the assistant (1)
+ * @property {(problem: Problem) => void} problem
+ * @property {(id: string) => void} solved
+ * @property {() => string | null} frame the camera's picture of this moment
+ * @property {() => string[]} pictures stills that wait for the user's next message; they wait no more
+ */
+
+export class Conversation {
+  /**
+   * @param {Settings} settings read whenever they matter
+   * @param {Hooks} hooks
+   */
+  constructor(settings, hooks) {
+    this.settings = settings;
+    this.hooks = hooks;
+    this.talk = new Talk();
+    this.recorder = new Recorder();
+    this.microphone = new Microphone((piece) => this.heard(piece), () => this.microphoneLost());
+    this.speaker = new Speaker({
+      onStarted: (item, frames, time, resumed) => this.sounds(item, frames, time, resumed),
+      onPlayed: (item, frames) => this.played(item, frames),
+      onFinished: (item, frames) => this.finished(item, frames),
+      onLevel: (loudness) => hooks.sounded(1, loudness),
+      onFull: () => hooks.problem(problems.answerTooLong),
+    });
+    /** @type {RealtimeClient | null} */
+    this.client = null;
+    this.everOpen = false;
+    this.microphoneOn = false;
+    this.muted = false;
+    /** Push-to-talk is pressed. */
+    this.held = false;
+    this.speaking = false;
+    this.interruptedAt = -Infinity;
+    /** Sound sent in this session: its length, and when its end was spoken (ms of performance.now()). */
+    this.sent = { ms: 0, at: 0 };
+    this.frames = 0;
+    /** @type {ReturnType<typeof setInterval> | undefined} */
+    this.framing = undefined;
+  }
+
+  get talking() {
+    return this.client !== null;
+  }
+
+  get handsFree() {
+    return this.settings.mode === "hands-free";
+  }
+
+  /** The moment's state. @param {number} now */
+  state(now) {
+    const { talk } = this;
+    return stateOf({
+      talking: this.talking,
+      connection: this.client?.connection.state ?? "closed",
+      everOpen: this.everOpen,
+      listening: this.microphoneOn && !this.muted && (this.handsFree || this.held),
+      hearing: talk.hearing || this.held,
+      answering: talk.answering !== "none",
+      speaking: this.speaking,
+      sinceInterruption: now - this.interruptedAt,
+    });
+  }
+
+  /**
+   * Begin, or go on with a talk of an earlier page. Call it from a click or key press.
+   * @param {{key: string, microphone: boolean, talk?: Talk, resume?: import("./realtime-client.js").Resume | null}} options
+   */
+  async start({ key, microphone, talk, resume }) {
+    if (this.client) return;
+    this.talk = talk ?? new Talk();
+    this.recorder = new Recorder();
+    this.everOpen = this.muted = false;
+    const url = new URL("v1/realtime", location.href.replace(/^http/, "ws"));
+    const client = new RealtimeClient({
+      url: url.href, key, session: sessionOf(this.settings), resume, history: () => this.talk.history(),
+    });
+    this.client = client;
+    client.on("connection", (connection) => this.client === client && this.connection(connection));
+    client.on("*", (event) => this.client === client && this.event(event));
+    const sound = this.speaker.start(this.settings.speaker);
+    const connected = client.connect().catch(() => undefined); // connection() has told the user.
+    await Promise.all([sound, connected, microphone ? this.startMicrophone() : undefined]);
+  }
+
+  async startMicrophone() {
+    try {
+      await this.microphone.start(this.settings);
+      this.microphoneOn = true;
+      this.hooks.solved("microphone");
+    } catch (error) {
+      this.microphoneOn = false;
+      this.hooks.problem(problems.microphoneProblem(error));
+    }
+    this.hooks.changed();
+  }
+
+  async end() {
+    this.client?.close();
+    this.client = null;
+    this.stopFrames();
+    this.held = this.microphoneOn = false;
+    await this.silence();
+    await Promise.all([this.microphone.stop(), this.speaker.stop()]);
+    this.hooks.sounded(0, 0);
+    this.hooks.solved("connection");
+    this.hooks.changed();
+  }
+
+  /** The settings have changed. */
+  configure() {
+    this.client?.update(sessionOf(this.settings));
+  }
+
+  /** @param {string} text @param {string[]} images */
+  async type(text, images) {
+    const { client } = this;
+    if (!client) return;
+    await this.interrupt();
+    const frame = this.hooks.frame();
+    const shown = frame ? [...images, frame] : images;
+    const id = client.addMessage(text, shown);
+    if (!id) return;
+    this.talk.typed(id, text, shown, performance.now());
+    client.createResponse();
+    this.hooks.changed();
+  }
+
+  /** Push-to-talk pressed. */
+  async hold() {
+    if (this.held || !this.microphoneOn || this.client?.connection.state !== "open") return;
+    this.held = true;
+    this.client.clearAudio();
+    this.lookFrames();
+    this.hooks.changed();
+    await this.interrupt();
+  }
+
+  /** Push-to-talk let go: what was said is the user's turn. */
+  release() {
+    if (!this.held) return;
+    this.held = false;
+    this.stopFrames();
+    this.client?.commitAudio();
+    this.client?.createResponse();
+    this.talk.asked(performance.now());
+    this.hooks.changed();
+  }
+
+  /** Stop the answer: by a button, a key, a press to talk or a typed message. */
+  async interrupt() {
+    if (this.talk.answering === "made") this.client?.cancelResponse();
+    await this.silence();
+  }
+
+  /** Nothing sounds any more; the server is told how much was heard. */
+  async silence() {
+    const unheard = this.talk.unheard;
+    const stopped = await this.speaker.flush();
+    const now = performance.now();
+    if (stopped) this.recorder.stopped(stopped.item, stopped.frames);
+    this.speaking = false;
+    for (const answer of unheard) {
+      const heardMs = stopped?.item === answer.id ? (stopped.frames / RATE) * 1000 : 0;
+      this.talk.interrupted(answer.id, heardMs, now);
+      if (answer.soundMs > 0) this.client?.truncate(answer.id, heardMs);
+    }
+    if (unheard.length) this.interruptedAt = now;
+    this.hooks.changed();
+  }
+
+  // ---------------------------------------------------------------------------------------- server
+
+  /** @param {import("./realtime-client.js").Connection} connection */
+  connection(connection) {
+    if (connection.state === "open") this.opened(connection.fresh);
+    else if (connection.state === "closed") this.refused(connection);
+    else if (connection.state === "waiting") this.hooks.problem(problems.connectionProblem(connection, this.everOpen));
+    this.hooks.changed();
+  }
+
+  /** @param {boolean} fresh the server knows nothing of what was said */
+  opened(fresh) {
+    this.hooks.solved("connection");
+    const before = this.everOpen || this.talk.entries.length > 0;
+    if (fresh) {
+      this.sent = { ms: 0, at: 0 };
+      this.talk.hearing = false;
+      this.talk.answering = "none";
+      this.held = false;
+      if (before) this.forgotten();
+    } else {
+      this.hooks.problem(problems.resumed);
+    }
+    this.everOpen = true;
+  }
+
+  /** What the lost session still had to say will not come: what sounds now ends with it. */
+  async forgotten() {
+    this.hooks.problem(problems.forgotten);
+    const stopped = await this.speaker.flush();
+    if (stopped) this.recorder.stopped(stopped.item, stopped.frames);
+    this.speaking = false;
+    for (const answer of this.talk.unheard) this.talk.interrupted(answer.id, answer.heardMs, performance.now());
+    this.hooks.changed();
+  }
+
+  /** @param {import("./realtime-client.js").Connection} connection */
+  async refused(connection) {
+    if (connection.code === 1000) return;
+    await this.end();
+    this.hooks.problem(problems.connectionProblem(connection, this.everOpen));
+  }
+
+  /** @param {import("./realtime-client.js").RealtimeEvent} event */
+  event(event) {
+    const now = performance.now();
+    this.talk.apply(event, now, this.spokenAt(event));
+    if (event.type === "response.output_audio.delta") this.sound(event.item_id, fromBase64(event.delta), now);
+    else if (event.type === "response.output_audio.done") this.speaker.end(event.item_id);
+    else if (event.type === "input_audio_buffer.speech_started") this.userSpeaks();
+    else if (event.type === "input_audio_buffer.speech_stopped") this.stopFrames();
+    else if (event.type === "response.done" && event.response.status === "failed") {
+      this.hooks.problem(problems.responseProblem(event.response));
+    } else if (event.type === "error") {
+      const problem = problems.serverProblem(event.error);
+      if (problem) this.hooks.problem(problem);
+    }
+    if (event.type !== "response.output_audio.delta") this.hooks.changed();
+  }
+
+  userSpeaks() {
+    this.lookFrames();
+    this.silence();
+  }
+
+  /** @param {string} item @param {Int16Array} pcm @param {number} now */
+  sound(item, pcm, now) {
+    if (this.talk.find(item)?.status === "interrupted") return;
+    this.talk.sound(item, (pcm.length / RATE) * 1000, now);
+    this.recorder.arrived(item, pcm.slice());
+    this.speaker.push(item, pcm);
+  }
+
+  /**
+   * When the user's last sound was, by this page's clock. The protocol's `audio_end_ms` counts the sound that was
+   * sent, the silence that ended the turn included.
+   * @param {import("./realtime-client.js").RealtimeEvent} event
+   */
+  spokenAt(event) {
+    if (event.type !== "input_audio_buffer.speech_stopped") return undefined;
+    const silence = this.settings.vad === "server_vad" ? this.settings.silenceMs : 0;
+    return this.sent.at - (this.sent.ms - event.audio_end_ms) - silence;
+  }
+
+  // ------------------------------------------------------------------------------------ microphone
+
+  /** @param {import("./audio/microphone.js").Piece} piece */
+  heard({ pcm, level: loudness }) {
+    const open = this.handsFree ? !this.muted : this.held;
+    this.hooks.sounded(0, open ? loudness : 0);
+    // A server that finds the end of a turn by silence must be sent that silence.
+    if (!open) pcm.fill(0);
+    if ((!open && !this.handsFree) || !this.client?.appendAudio(pcm)) return;
+    const now = performance.now();
+    const ms = (pcm.length / RATE) * 1000;
+    this.sent = { ms: this.sent.ms + ms, at: now };
+    this.recorder.add("user", pcm, now - ms);
+    if (this.client.backlog > SLOW_BYTES) this.hooks.problem(problems.slowUp);
+    else if (this.client.backlog < WELL_BYTES) this.hooks.solved("slow-up");
+  }
+
+  microphoneLost() {
+    this.microphoneOn = false;
+    this.release();
+    this.hooks.sounded(0, 0);
+    this.hooks.problem(problems.microphoneLost);
+    this.hooks.changed();
+  }
+
+  // ---------------------------------------------------------------------------------------- camera
+
+  /** Show the waiting stills, and camera frames for as long as the user speaks. */
+  lookFrames() {
+    this.stopFrames();
+    this.frames = 0;
+    for (const image of this.hooks.pictures()) this.show(image);
+    this.showFrame();
+    this.framing = setInterval(() => this.showFrame(), 1000 / this.settings.frameRate);
+  }
+
+  stopFrames() {
+    clearInterval(this.framing);
+  }
+
+  showFrame() {
+    // Sound goes first: a picture waits while sound still does.
+    if (this.frames >= FRAMES_A_TURN || (this.client?.backlog ?? 0) > WELL_BYTES) return;
+    const image = this.hooks.frame();
+    if (!image) return;
+    this.frames += 1;
+    this.show(image);
+  }
+
+  /** @param {string} image */
+  show(image) {
+    this.client?.addMessage("", [image]);
+    this.talk.show(image);
+    this.hooks.changed();
+  }
+
+  // --------------------------------------------------------------------------------------- speaker
+
+  /** @param {string} item @param {number} frames @param {number} time @param {boolean} resumed */
+  sounds(item, frames, time, resumed) {
+    this.speaking = true;
+    this.recorder.started(item, frames, time);
+    this.talk.started(item, time);
+    const timing = this.talk.find(item)?.timing;
+    if (resumed && timing && ++timing.underruns === GAPS) this.hooks.problem(problems.slowDown);
+    this.hooks.changed();
+  }
+
+  /** @param {string} item @param {number} frames */
+  played(item, frames) {
+    this.talk.played(item, (frames / RATE) * 1000);
+    this.hooks.changed();
+  }
+
+  /** @param {string} item @param {number} frames */
+  finished(item, frames) {
+    this.speaking = false;
+    this.recorder.stopped(item, frames);
+    this.talk.finished(item, (frames / RATE) * 1000, performance.now() + this.speaker.outputDelay);
+    this.hooks.changed();
+  }
+}
