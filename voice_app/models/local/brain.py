@@ -16,9 +16,9 @@ from voice_app.models.local.assets import ensure
 from voice_app.models.local.brain_files import BrainFiles, converted
 from voice_app.models.local.catalogue import MODELS
 from voice_app.models.local.decode import ByteLevelTokens
-from voice_app.models.local.engine_onnx import Engine
+from voice_app.models.local.engine_onnx import OnnxEngine
 from voice_app.models.local.prompt import ChatFrame, ChatMlFrame, Tokens
-from voice_app.models.local.thinker import Thinker
+from voice_app.models.local.thinker import AnswerStyle, Thinker
 from voice_app.schedulers.base import ThinkerRunner
 
 MAX_POSITIONS = 2048
@@ -26,6 +26,7 @@ MAX_POSITIONS = 2048
 this takes seconds."""
 HISTORY = 1024
 """Positions of the turns that a prompt keeps."""
+STYLE = AnswerStyle(max_tokens=80, repetition_penalty=1.15)
 DEFAULT_KV_BYTES = 256 << 20
 """5,800 positions of the packaged brain: some thirty talks with their history."""
 
@@ -76,10 +77,7 @@ class PackagedBrain:
 
     def thinker(self) -> Thinker:
         self._report("loading the thinker")
-        shape = self._files.shape
-        page_bytes = 2 * 4 * Engine.page_size * shape.layers * shape.kv_heads * shape.head_dim
-        pages = (self._config.kv_bytes or DEFAULT_KV_BYTES) // page_bytes
-        engine = Engine(self._files, pages, MAX_POSITIONS, self._config.threads)
-        return Thinker(
-            engine, self.tokens, self.embed, frozenset({self._end, self.tokens.id("<|endoftext|>")})
-        )
+        kv_bytes = self._config.kv_bytes or DEFAULT_KV_BYTES
+        engine = OnnxEngine(self._files, kv_bytes, MAX_POSITIONS, self._config.threads)
+        ends = frozenset({self._end, self.tokens.id("<|endoftext|>")})
+        return Thinker(engine, self.tokens, ends, STYLE)

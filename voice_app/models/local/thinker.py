@@ -1,177 +1,161 @@
 """The thinker's runner: prompts from spans, one engine pass a step, and when an answer ends."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
 import numpy as np
+import torch
 
 from voice_app.errors import InputError
-from voice_app.messages import Embeddings, Sampling
-from voice_app.models.local.engine_onnx import Chunk, Engine
-from voice_app.models.functions import plan
-from voice_app.models.local.prompt import MARK, Tokens
+from voice_app.messages import Sampling
+from voice_app.models.functions import FunctionResult, plan
+from voice_app.models.local.ending import said_enough
+from voice_app.models.local.engine import Chunk, Engine
+from voice_app.models.local.joined_prompt import JoinedPrompt, UserTurn
+from voice_app.models.local.prompt import Tokens
 from voice_app.schedulers.base import NoAnswer, Prompt, PromptInputs, SequenceStep, StepOutput
+from voice_app.schedulers.sampler import RequestSampler, sample
 
-MAX_TOKENS = 80
-SENTENCES = 2
-REPETITION_PENALTY = 1.15
-PENALTY_WINDOW = 48
+_WARM_COUNTS = (1, 8, 32, 256)
+"""Rows of the steps that warm up."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerStyle:
+    """How a brain answers unless the request says otherwise. `max_tokens` also bounds what a request may ask
+    for: spoken answers are short."""
+
+    max_tokens: int
+    repetition_penalty: float
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What the runner keeps of one prompt."""
+    """What the runner keeps of one prompt. `forced`: the answer's tokens where a function gave them."""
 
-    ids: np.ndarray
-    media: list[tuple[int, np.ndarray]]
-    """(position, rows [n, width]) of the encoders' embeddings, in order."""
-    forced: list[int] = field(default_factory=list)
-    """The answer's tokens where a rule gives them; else empty."""
+    prompt: JoinedPrompt
+    sampler: RequestSampler
+    forced: list[int]
 
 
 class Thinker:
-    """A `ThinkerRunner` over the packaged brain."""
+    """A `ThinkerRunner` over an engine.
 
-    def __init__(
-        self,
-        engine: Engine,
-        tokens: Tokens,
-        embed: Callable[[Sequence[int]], np.ndarray],
-        ends: frozenset[int],
-    ) -> None:
+    Its `vector` is the engine's last hidden row for the position that the token was picked at."""
+
+    def __init__(self, engine: Engine, tokens: Tokens, ends: frozenset[int], style: AnswerStyle) -> None:
+        """`ends`: the tokens that end a turn in the model's chat format."""
         self.page_size = engine.page_size
         self.num_pages = engine.num_pages
         self.max_positions = engine.max_positions
         self._engine = engine
         self._tokens = tokens
-        self._embed = embed
+        self._style = style
         # A spoken answer has no second line.
-        self._ends = ends | {t for t in range(engine.shape.vocab) if b"\n" in tokens.token_bytes(t)}
+        self._ends = ends | {token for token in range(engine.vocab) if b"\n" in tokens.token_bytes(token)}
+        self._end_ids = torch.tensor(sorted(self._ends))
 
     def assemble(self, inputs: PromptInputs) -> Prompt | NoAnswer:
         params = inputs.prompt.request
-        keys, media, said = _join(inputs)
-        question = self._tokens.decode(said[-1]) if said else ""
-        if not question.strip():
+        joined = JoinedPrompt(inputs, self._engine.width)
+        turns = joined.turns(self._tokens.decode)
+        if not turns or (turns[-1].spoke and not turns[-1].words):
             return NoAnswer("silence")
-        max_tokens = min(params.sampling.max_tokens or MAX_TOKENS, MAX_TOKENS)
-        if len(keys) + max_tokens > self.max_positions:
+        sampling = self._sampling(params.sampling, params.greedy)
+        max_tokens = min(sampling.max_tokens or self._style.max_tokens, self._style.max_tokens)
+        if len(joined.ids) + max_tokens > self.max_positions:
             raise InputError(
-                f"the prompt is {len(keys)} tokens long; at most {self.max_positions - max_tokens} fit: say less",
+                f"the prompt has {len(joined.ids)} tokens; at most {self.max_positions - max_tokens} fit: "
+                "say or show less at once",
                 param="messages",
             )
-        now = datetime.fromisoformat(params.now) if params.now else datetime.now().astimezone()
-        result = plan(question, now)
+        result = _planned(turns, params.now)
         forced = self._tokens.encode(result.spoken) if result else []
         return Prompt(
-            keys=keys,
+            keys=joined.ids,
             params=params,
-            sampling=_filled(params.sampling, params.greedy),
-            max_tokens=max(max_tokens, len(forced)),
+            sampling=sampling,
+            max_tokens=max_tokens,
             eos_ids=self._ends,
-            state=_Answer(np.array(keys), media, forced),
+            state=_Answer(joined, RequestSampler(sampling, self._engine.vocab), forced[:max_tokens]),
         )
 
     def step(self, batch: Sequence[SequenceStep]) -> Sequence[StepOutput]:
-        x = np.concatenate([self._inputs(step) for step in batch])
-        chunks = [Chunk(step.start, step.count, step.pages) for step in batch]
-        hidden = self._engine.forward(x, chunks)
-        lasts = np.cumsum([step.count for step in batch]) - 1
-        wanted = [i for i, step in enumerate(batch) if step.sample and not _forced(step)]
-        picked: dict[int, int] = {}
-        if wanted:
-            logits = self._engine.logits(hidden[lasts[wanted]])
-            picked = {i: self._pick(row, batch[i]) for i, row in zip(wanted, logits, strict=True)}
-        return [self._output(step, picked.get(i), hidden[lasts[i]]) for i, step in enumerate(batch)]
+        x = np.concatenate([self._rows(step) for step in batch])
+        hidden = self._engine.forward(x, [Chunk(step.start, step.count, step.pages) for step in batch])
+        lasts = hidden[np.cumsum([step.count for step in batch]) - 1]
+        tokens = self._picked(batch, lasts)
+        return [self._output(step, token, row) for step, token, row in zip(batch, tokens, lasts, strict=True)]
 
     def close(self, prompt: Prompt) -> None:
         prompt.state = None
 
     def warm_up(self) -> None:
-        for count in (1, 16, 64):
-            x = np.zeros((count, self._engine.shape.width), np.float32)
-            hidden = self._engine.forward(x, [Chunk(0, count, range(-(-count // self.page_size)))])
+        for count in _WARM_COUNTS:
+            count = min(count, self.num_pages * self.page_size, self.max_positions)
+            pages = range(-(-count // self.page_size))
+            hidden = self._engine.forward(self._engine.embed([0] * count), [Chunk(0, count, pages)])
             self._engine.logits(hidden[-1:])
 
-    def _inputs(self, step: SequenceStep) -> np.ndarray:
-        answer, length = _state(step.prompt), len(step.prompt.keys)
-        end = step.start + step.count
-        ids = [
-            *answer.ids[step.start : end],
-            *step.outputs[max(0, step.start - length) : max(0, end - length)],
-        ]
-        rows = self._embed(ids)
-        for place, media in answer.media:
-            first, last = max(place, step.start), min(place + len(media), end)
-            if first < last:
-                rows[first - step.start : last - step.start] = media[first - place : last - place]
-        return rows
+    def _sampling(self, asked: Sampling, greedy: bool) -> Sampling:
+        penalty = asked.repetition_penalty
+        return msgspec.structs.replace(
+            asked,
+            temperature=0.0 if greedy else asked.temperature,
+            repetition_penalty=self._style.repetition_penalty if penalty is None else penalty,
+        )
 
-    def _pick(self, logits: np.ndarray, step: SequenceStep) -> int:
-        recent = np.array([*step.prompt.keys[-PENALTY_WINDOW:], *step.outputs][-PENALTY_WINDOW:])
-        some = logits[recent]
-        logits[recent] = np.where(some > 0, some / REPETITION_PENALTY, some * REPETITION_PENALTY)
-        if not step.outputs:
-            logits[list(self._ends)] = -np.inf
-        return int(logits.argmax())
+    def _rows(self, step: SequenceStep) -> np.ndarray:
+        """The inputs of a step: prompt positions, and after a preemption also tokens of the answer."""
+        length, end = len(step.prompt.keys), step.start + step.count
+        rows = []
+        if step.start < length:
+            rows.append(_answer(step).prompt.rows(step.start, min(end, length), self._engine.embed))
+        if end > length:
+            rows.append(self._engine.embed(step.outputs[max(0, step.start - length) : end - length]))
+        return np.concatenate(rows)
+
+    def _picked(self, batch: Sequence[SequenceStep], lasts: np.ndarray) -> list[int | None]:
+        """The next token of each step that wants one."""
+        tokens: list[int | None] = [None] * len(batch)
+        asking = []
+        for place, step in enumerate(batch):
+            if not step.sample:
+                continue
+            if forced := _answer(step).forced:
+                tokens[place] = forced[len(step.outputs)]
+            else:
+                asking.append(place)
+        if not asking:
+            return tokens
+        logits = torch.from_numpy(self._engine.logits(lasts[asking]))
+        for row, place in enumerate(asking):
+            if not batch[place].outputs:
+                logits[row, self._end_ids] = -torch.inf
+        samplers = [_answer(batch[place]).sampler for place in asking]
+        picked = sample(logits, samplers, [len(batch[place].outputs) for place in asking])
+        for place, token in zip(asking, picked, strict=True):
+            tokens[place] = token
+        return tokens
 
     def _output(self, step: SequenceStep, token: int | None, hidden: np.ndarray) -> StepOutput:
-        if not step.sample:
-            return StepOutput()
-        forced = _forced(step)
-        if forced:
-            token = forced[len(step.outputs)]
-            done = len(step.outputs) + 1 == len(forced)
-            return StepOutput(token, hidden.copy(), finish_reason="stop" if done else None)
-        assert token is not None
-        ended = token not in self._ends and self._said_enough([*step.outputs, token])
-        return StepOutput(token, hidden.copy(), finish_reason="stop" if ended else None)
-
-    def _said_enough(self, outputs: list[int]) -> bool:
-        if not self._tokens.token_bytes(outputs[-1]).rstrip().endswith((b".", b"!", b"?")):
-            return False
-        text = self._tokens.decode(outputs)
-        return sum(text.count(mark) for mark in ".!?") >= SENTENCES
+        if token is None or token in self._ends:
+            return StepOutput(token)
+        said = [*step.outputs, token]
+        forced = _answer(step).forced
+        done = len(said) == len(forced) if forced else said_enough(self._tokens.decode(said))
+        return StepOutput(token, hidden, finish_reason="stop" if done else None)
 
 
-def _state(prompt: Prompt) -> _Answer:
-    assert isinstance(prompt.state, _Answer)
-    return prompt.state
+def _answer(step: SequenceStep) -> _Answer:
+    assert isinstance(step.prompt.state, _Answer)
+    return step.prompt.state
 
 
-def _forced(step: SequenceStep) -> list[int]:
-    return _state(step.prompt).forced
-
-
-def _filled(sampling: Sampling, greedy: bool) -> Sampling:
-    penalty = sampling.repetition_penalty
-    return msgspec.structs.replace(
-        sampling,
-        temperature=0.0 if greedy or sampling.temperature is None else sampling.temperature,
-        repetition_penalty=REPETITION_PENALTY if penalty is None else penalty,
-    )
-
-
-def _join(inputs: PromptInputs) -> tuple[list[int], list[tuple[int, np.ndarray]], list[list[int]]]:
-    """The prompt's ids; its media as (position, rows); and what the user said, as ids turn by turn."""
-    keys: list[int] = []
-    media: list[tuple[int, np.ndarray]] = []
-    said: list[list[int]] = []
-    inside = False
-    for span in inputs.prompt.spans:
-        if span == MARK:
-            inside = not inside
-            if inside:
-                said.append([])
-            continue
-        ids = span.ids
-        if span.media:
-            filled: Embeddings = inputs.media[span.media.key]
-            ids = filled.ids
-            media.append((len(keys), np.array(filled.rows, np.float32)))
-        keys += ids
-        if inside:
-            said[-1] += ids
-    return keys, media, said
+def _planned(turns: Sequence[UserTurn], now: str | None) -> FunctionResult | None:
+    """What a built-in function says to the last turn."""
+    time = datetime.fromisoformat(now) if now else datetime.now().astimezone()
+    *earlier, last = turns
+    return plan(last.words, time, [turn.words for turn in earlier], last.seen)

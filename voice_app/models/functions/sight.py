@@ -1,0 +1,31 @@
+"""Questions about what the camera sees that need no model: what is written there, and when nothing is seen.
+
+`seen` is what stands in the prompt for the camera: "street sign; text: STOP", "coffee mug" or ""."""
+
+import re
+
+_READ = re.compile(
+    r"(?:what|can|could|read|tell|does|which).*\b(?:sign|text|letters?|words?|label|page|paper|screen|note|board|it"
+    r"|this|that|here|there|poster|book|title)\b.*\b(?:says?|written|read|said)\b.*"
+    r"|(?:please )?read (?:this|that|it|the .+|out .+)(?: for me| to me| out| aloud)*"
+    r"|what is (?:written|printed)\b.*"
+    r"|what (?:does it|does this|does that|do you) (?:say|read)(?: here| there)?"
+    r"|what (?:text|words?|letters?)\b.*(?:see|there|here)"
+)
+_LOOK = re.compile(
+    r"what (?:can|do) you see(?: now| here| there)?|what am i (?:holding|showing)\b.*|what is this(?: here)?"
+    r"|what is (?:in|on) (?:my|the) (?:hand|camera|picture|photo|image|table|desk)|what do i have in my hand"
+    r"|(?:look at this|can you see (?:this|me|it|that|what i am holding)).*"
+)
+
+
+def spoken_sight(question: str, seen: str) -> str | None:
+    """The sentence that answers a normalised question about the picture; None if it is for the model."""
+    _, marked, text = seen.partition("text: ")
+    if _READ.fullmatch(question):
+        if marked:
+            return f"It says {text.strip()}."
+        return "I can't read any text there." if seen else None
+    if _LOOK.fullmatch(question) and not seen:
+        return "I can't see anything right now."
+    return None

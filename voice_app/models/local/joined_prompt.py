@@ -1,0 +1,83 @@
+"""A prompt's spans and the encoders' embeddings, joined: ids, input rows, and what the user said."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from voice_app.errors import InputError
+from voice_app.messages import Embeddings, Media
+from voice_app.models.local.prompt import MARK
+from voice_app.schedulers.base import PromptInputs
+
+_CAMERA = re.compile(r"\[camera: ([^\]\n]*)\]\n?")
+
+
+@dataclass(frozen=True, slots=True)
+class UserTurn:
+    """What one turn of the user says: `words`, and what the camera showed with it ("" for nothing). `spoke`:
+    there was speech or text, even if it holds no words."""
+
+    words: str
+    seen: str
+    spoke: bool
+
+
+class JoinedPrompt:
+    """`ids`: one a position. Media positions carry their transcript's or label's ids too: the pack's
+    encoders embed text, so that equal ids mean equal KV, and a talk's history, which comes as text, finds the
+    KV that its speech left."""
+
+    def __init__(self, inputs: PromptInputs, width: int) -> None:
+        """Raises InputError for embeddings that are not of this thinker."""
+        self.ids: list[int] = []
+        self._media: list[tuple[int, np.ndarray]] = []
+        self._turns: list[list[tuple[Media | None, Sequence[int]]]] = []
+        inside = False
+        for span in inputs.prompt.spans:
+            if span == MARK:
+                inside = not inside
+                if inside:
+                    self._turns.append([])
+                continue
+            ids: Sequence[int] = span.ids
+            if span.media:
+                ids = self._take(inputs.media[span.media.key], width)
+            self.ids += ids
+            if inside:
+                self._turns[-1].append((span.media, ids))
+
+    def rows(self, start: int, end: int, embed: Callable[[Sequence[int]], np.ndarray]) -> np.ndarray:
+        """The input rows of the prompt's positions [start, end)."""
+        rows = embed(self.ids[start:end])
+        for place, media in self._media:
+            first, last = max(place, start), min(place + len(media), end)
+            if first < last:
+                rows[first - start : last - start] = media[first - place : last - place]
+        return rows
+
+    def turns(self, decode: Callable[[Sequence[int]], str]) -> list[UserTurn]:
+        """What the user said, turn by turn, oldest first."""
+        return [_turn(pieces, decode) for pieces in self._turns]
+
+    def _take(self, embeddings: Embeddings, width: int) -> Sequence[int]:
+        rows = np.array(embeddings.rows, np.float32)
+        if rows.shape != (len(embeddings.ids), width) or not np.isfinite(rows).all():
+            # A row that isn't finite would spoil its KV page for whoever gets that page next.
+            raise InputError(
+                f"embeddings of {embeddings.media.kind}: {rows.shape} for {len(embeddings.ids)} ids; "
+                f"expected finite rows of width {width}",
+                param="messages",
+            )
+        self._media.append((len(self.ids), rows))
+        return embeddings.ids
+
+
+def _turn(
+    pieces: list[tuple[Media | None, Sequence[int]]], decode: Callable[[Sequence[int]], str]
+) -> UserTurn:
+    text = decode([token for _, ids in pieces for token in ids])
+    seen = [found for found in _CAMERA.findall(text) if found]
+    spoke = not pieces or any(media is None or media.kind == "audio" for media, _ in pieces)
+    return UserTurn(_CAMERA.sub("", text).strip(), seen[-1] if seen else "", spoke)
