@@ -47,7 +47,7 @@ class Figures:
     memory_gb: float = 0.0
     answers: list[Answered] = field(default_factory=list)
     word_error_rate: float = float("nan")
-    talks: list[talks.Crowd] = field(default_factory=list)
+    crowds: list[talks.Crowd] = field(default_factory=list)
 
 
 def main(json_path: str | None, pack: PackConfig | None = None) -> int:
@@ -79,7 +79,7 @@ async def _measure(config: PipelineConfig) -> Figures:
             print(f"{mark} {question.id:12} {question.says[-1]!r} → {answered.answer.text!r}", flush=True)
         for people in TALKS:
             crowd = await talks.run(client, people)
-            figures.talks.append(crowd)
+            figures.crowds.append(crowd)
             print(f"… {people} talks at once: {len(crowd.turns)} turns, {crowd.gaps} with a gap", flush=True)
         figures.memory_gb = _memory_gb()
     return figures
@@ -115,7 +115,7 @@ def _first_audio(figures: Figures) -> list[float]:
 
 def _goals(figures: Figures) -> list[report.Goal]:
     passed = sum(a.passed for a in figures.answers)
-    gapless = max((c.people for c in figures.talks if not c.gaps), default=0)
+    gapless = max((c.people for c in figures.crowds if not c.gaps), default=0)
     return [
         report.Goal(
             "end of speech → first audio, median", report.median(_first_audio(figures)), FIRST_AUDIO_MS, "ms"
@@ -158,7 +158,7 @@ def _print(figures: Figures) -> None:
         ("turns", "p50", "p90", "max"),
         [(len(firsts), *(f"{report.percentile(firsts, p):.0f}" for p in (50, 90, 100)))],
     )
-    report.print_table("talks at once", talks.HEADER, [crowd.row() for crowd in figures.talks])
+    report.print_table("talks at once", talks.HEADER, [crowd.row() for crowd in figures.crowds])
 
 
 def _as_json(figures: Figures, goals: list[report.Goal]) -> dict[str, object]:
@@ -170,5 +170,5 @@ def _as_json(figures: Figures, goals: list[report.Goal]) -> dict[str, object]:
             {"id": a.question.id, "heard": a.answer.transcript, "passed": a.passed, **a.answer.summary()}
             for a in figures.answers
         ],
-        "talks": [crowd.as_json() for crowd in figures.talks],
+        "talks": [crowd.as_json() for crowd in figures.crowds],
     }
