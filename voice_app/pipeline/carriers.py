@@ -114,4 +114,10 @@ class RemoteCarrier:
 
     @property
     def lent(self) -> int:
-        return sum(len(leases) for leases in self._leases.values())
+        """Slots that are with the receiver."""
+        return sum(len(leases) for leases in list(self._leases.values()))
+
+    @property
+    def quarantined(self) -> int:
+        """Those of them whose turns are over."""
+        return sum(len(self._leases.get(edge, ())) for edge in list(self._ended))

@@ -13,6 +13,8 @@ from voice_app.pipeline import layout, rundir
 from voice_app.pipeline.control import (
     SERVER,
     Control,
+    HandOffReport,
+    HandOffStats,
     StageReport,
     WorkerProgress,
     WorkerReady,
@@ -29,21 +31,23 @@ __all__ = ["PipelineClient", "PipelineStatus", "TurnStream", "WorkerState", "Wor
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
-    """One worker now. `pid` is None while there is no process."""
+    """One worker now. `pid` is None while there is no process. `hand_off`: as it last told."""
 
     state: WorkerState
     pid: int | None
     restarts: int
     stages: tuple[Stage, ...]
+    hand_off: HandOffStats = HandOffStats()
 
 
 class PipelineStatus(msgspec.Struct, frozen=True):
-    """The pipeline now. `ready`: every worker takes turns."""
+    """The pipeline now. `ready`: every worker takes turns. `hand_off`: this process's own part."""
 
     ready: bool
     turns: int
     workers: dict[str, WorkerStatus]
     stages: dict[Stage, SchedulerLoad]
+    hand_off: HandOffStats = HandOffStats()
 
 
 class PipelineClient:
@@ -57,6 +61,7 @@ class PipelineClient:
         self._layout = layout.load(config.layout)
         layout.check(self._layout)
         self._loads: dict[Stage, SchedulerLoad] = {}
+        self._hand_off: dict[str, HandOffStats] = {}
         self._run_dir: rundir.RunDir | None = None
         self._wire: Wire | None = None
         self._outgoing: shm.SharedMemoryOut | None = None
@@ -147,10 +152,12 @@ class PipelineClient:
                     pid=worker.pid,
                     restarts=max(0, worker.incarnation),
                     stages=tuple(worker.spec.stages),
+                    hand_off=self._hand_off.get(name, HandOffStats()),
                 )
                 for name, worker in workers.items()
             },
             stages=dict(self._loads),
+            hand_off=self._coordinator.stats() if self._coordinator is not None else HandOffStats(),
         )
 
     def _heard(self, message: Control) -> None:
@@ -166,5 +173,7 @@ class PipelineClient:
                 self._launcher.worker_refused(message.worker, message.incarnation, message.error)
             case StageReport():
                 self._loads[message.stage] = message.load
+            case HandOffReport():
+                self._hand_off[message.worker] = message.stats
             case _:
                 return

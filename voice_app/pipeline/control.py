@@ -88,6 +88,27 @@ class StageReport(msgspec.Struct, frozen=True, tag="load"):
     load: SchedulerLoad
 
 
+class HandOffStats(msgspec.Struct, frozen=True):
+    """One process's hand-off: open turns per sending end, slots that are with receivers (`lent`; of turns
+    that are over: `quarantined`), and what was dropped since it started."""
+
+    turns: int = 0
+    arriving: int = 0
+    """Streams of turns that arrive from other processes."""
+    lent: int = 0
+    quarantined: int = 0
+    malformed: int = 0
+    stale: int = 0
+    repeated: int = 0
+
+
+class HandOffReport(msgspec.Struct, frozen=True, tag="hand_off"):
+    """Worker to server: its hand-off's figures changed."""
+
+    worker: str
+    stats: HandOffStats
+
+
 class WorkerProgress(msgspec.Struct, frozen=True, tag="progress"):
     """Worker to server: what it is doing while it starts, for a person."""
 
@@ -135,6 +156,7 @@ Control = (
     | TurnEnded
     | TurnFailed
     | StageReport
+    | HandOffReport
     | WorkerProgress
     | WorkerReady
     | WorkerRefused

@@ -25,7 +25,16 @@ from voice_app.messages import (
     TurnRequest,
 )
 from voice_app.pipeline import graph
-from voice_app.pipeline.control import SERVER, Control, EndTurn, PeerDown, PeerUp, TurnEnded, TurnFailed
+from voice_app.pipeline.control import (
+    SERVER,
+    Control,
+    EndTurn,
+    HandOffStats,
+    PeerDown,
+    PeerUp,
+    TurnEnded,
+    TurnFailed,
+)
 from voice_app.pipeline.exchange import TICK_S, Exchange
 from voice_app.pipeline.inlet import Delivery
 from voice_app.pipeline.stream import TurnStream
@@ -133,6 +142,10 @@ class Coordinator:
 
     def __len__(self) -> int:
         return len(self._turns)
+
+    def stats(self) -> HandOffStats:
+        """The server's own part in the hand-off."""
+        return self._exchange.stats()
 
     # ----------------------------------------------------------------------------------------- workers
 
@@ -243,5 +256,5 @@ class Coordinator:
             self._ticking.cancel()
             self._ticking = None
         self._exchange.tick()
-        if self._exchange.patience is not None:
+        if self._exchange.busy:
             self._ticking = self._loop.call_later(TICK_S, self._tick)

@@ -7,7 +7,16 @@ from voice_app.errors import TransferFailed, VoiceAppError
 from voice_app.messages import Stage, StageTiming, TurnId
 from voice_app.pipeline import graph
 from voice_app.pipeline.carriers import Deliver, LocalCarrier, RemoteCarrier
-from voice_app.pipeline.control import SERVER, AckRequest, Control, DataAck, DataReady, PeerDown, PeerUp
+from voice_app.pipeline.control import (
+    SERVER,
+    AckRequest,
+    Control,
+    DataAck,
+    DataReady,
+    HandOffStats,
+    PeerDown,
+    PeerUp,
+)
 from voice_app.pipeline.fence import Fence
 from voice_app.pipeline.inlet import Inlet
 from voice_app.pipeline.outlet import Carrier, Outlet
@@ -89,25 +98,32 @@ class Exchange:
         self._incoming.forget(node)
         self._retry()
 
-    def tick(self) -> None:
-        """Look at deadlines; cheap, and at most every TICK_S."""
+    def tick(self) -> bool:
+        """Look at deadlines; at most every TICK_S: True if it did."""
         now = self._clock()
         if now - self._ticked < TICK_S:
-            return
+            return False
         self._ticked = now
         for outlet in self._outlets.values():
             outlet.tick(now)
+        return True
 
     @property
-    def patience(self) -> float | None:
-        """How long the receiving thread may wait for a message before the next `tick`."""
-        busy = any(len(outlet) for outlet in self._outlets.values()) or any(c.lent for c in self._remote)
-        return TICK_S if busy else None
+    def busy(self) -> bool:
+        """Whether there are deadlines to look at: `tick` wants to be called."""
+        return any(len(outlet) for outlet in self._outlets.values()) or any(c.lent for c in self._remote)
 
-    @property
-    def lent(self) -> int:
-        """Slots that are with receivers."""
-        return sum(carrier.lent for carrier in self._remote)
+    def stats(self) -> HandOffStats:
+        """Current figures."""
+        return HandOffStats(
+            turns=sum(len(outlet) for outlet in self._outlets.values()),
+            arriving=len(self.inlet),
+            lent=sum(carrier.lent for carrier in self._remote),
+            quarantined=sum(carrier.quarantined for carrier in self._remote),
+            malformed=self._wire.malformed,
+            stale=self.inlet.stale,
+            repeated=self.inlet.repeated,
+        )
 
     def _carrier(self, target: Stage | None) -> Carrier:
         node = SERVER if target is None else self._places[target]

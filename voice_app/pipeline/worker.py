@@ -23,6 +23,8 @@ from voice_app.pipeline.control import (
     SERVER,
     Control,
     EndTurn,
+    HandOffReport,
+    HandOffStats,
     Shutdown,
     StageReport,
     TurnEnded,
@@ -32,7 +34,7 @@ from voice_app.pipeline.control import (
     WorkerReady,
     WorkerRefused,
 )
-from voice_app.pipeline.exchange import Exchange
+from voice_app.pipeline.exchange import TICK_S, Exchange
 from voice_app.pipeline.inlet import Delivery
 from voice_app.pipeline.relay import log_to_parent
 from voice_app.pipeline.stage import StageRuntime
@@ -75,14 +77,18 @@ class Worker:
     def run(self) -> int:
         """Serve until told to end; returns the exit code."""
         threading.Thread(target=self._load, name="load", daemon=True).start()
+        told = HandOffStats()
         while True:
-            received = self._wire.receive(self._exchange.patience)
+            # An idle worker does not wake, but for the last figures that it has not told yet.
+            restless = self._exchange.busy or self._exchange.stats() != told
+            received = self._wire.receive(TICK_S if restless else None)
             if received is not None:
                 message, tail = received
                 if isinstance(message, Shutdown):
                     break
                 self._handle(message, tail)
-            self._exchange.tick()
+            if self._exchange.tick() and (stats := self._exchange.stats()) != told:
+                self._tell(HandOffReport(self._config.name, told := stats))
         return self._exit_code
 
     def stop(self, exit_code: int = 0) -> None:
@@ -175,7 +181,10 @@ def main() -> int:
     """Process entry."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     log_to_parent()
-    worker = Worker(msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerConfig))
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return 0  # The parent went before it could say what to do.
+    worker = Worker(msgspec.json.decode(line, type=WorkerConfig))
 
     def stop(signal_number: int, frame: FrameType | None) -> None:
         worker.stop()
