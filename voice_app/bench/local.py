@@ -18,6 +18,7 @@ import psutil
 from voice_app.bench import heard_back, questions, report, talks
 from voice_app.cli.answer import Answer
 from voice_app.config import PackConfig, PipelineConfig
+from voice_app.errors import VoiceAppError
 from voice_app.messages import Message, TextPart, TurnId, TurnRequest
 from voice_app.pipeline.client import PipelineClient
 
@@ -95,8 +96,12 @@ async def _answer(client: PipelineClient, question: questions.Question, number: 
             TurnId(f"question-{number}", str(turn)), (*history, Message("user", said)), now=question.now
         )
         answer.begin()
-        async for event in client.submit(request):
-            answer.take(event)
+        try:
+            async for event in client.submit(request):
+                answer.take(event)
+        except VoiceAppError as error:
+            answer.finish_reason = f"{error.code}: {error.message}"
+            return Answered(question, answer, passed=False)
         history.append(Message("user", (TextPart(answer.transcript or ""),)))
         history.append(Message("assistant", (TextPart(answer.text),)))
     return Answered(question, answer, questions.acceptable(question, answer.text, answer.finish_reason))
