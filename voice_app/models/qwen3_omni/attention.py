@@ -1,0 +1,181 @@
+"""Attention over a paged KV cache, for a packed batch of prefills and decodes. Plain torch.
+
+A step's rows (all positions that are computed in it, of all its sequences) lie behind one another in one
+dimension. Each sequence's keys and values lie in pages of a pool that the scheduler hands out; this
+module writes the new ones and reads the whole sequence back. `attend` is what transformers' attention
+layers call (through the registry, see adapter.py), with the step's `PackedBatch` passed along.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from voice_app.models.qwen3_omni import varlen
+
+
+class KVPool:
+    """The pages of one decoder's cache, [layers, pages, page_size, 2, kv_heads, head_dim], on the device.
+
+    Zeroed: a masked position still takes part in the products, where a stray NaN would spread."""
+
+    def __init__(
+        self,
+        layers: int,
+        pages: int,
+        page_size: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.page_size = page_size
+        self.pages = pages
+        self.device = device
+        shape = (layers, pages * page_size, 2, kv_heads, head_dim)
+        self._pool = _zeros(shape, dtype, device)
+        self.layers = list(self._pool.unbind(0))
+        """Per layer [slots, 2, kv_heads, head_dim]; slot = page · page_size + offset."""
+        self.use_varlen = varlen.usable(heads, kv_heads, head_dim, page_size, dtype, device)
+
+    @staticmethod
+    def page_bytes(layers: int, page_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
+        """Bytes of one page over all layers."""
+        return layers * page_size * 2 * kv_heads * head_dim * dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One sequence's part of a step: positions [start, start + count), its KV in `pages`."""
+
+    pages: Sequence[int]
+    start: int
+    count: int
+
+
+@dataclass(slots=True)
+class _Prefill:
+    """Rows [first, last) of the batch are one sequence's; `slots` [end] are all its positions so far."""
+
+    first: int
+    last: int
+    slots: torch.Tensor
+    mask: torch.Tensor | None
+    """[count, end] bool, True where a row sees a position; None: plainly causal from position 0."""
+
+
+class PackedBatch:
+    """Where each row's KV goes and what each row sees. Built once a step, read by every layer.
+
+    Rows are in the order of `chunks`, which must have all single-row chunks (decodes) first."""
+
+    def __init__(self, pool: KVPool, chunks: Sequence[Chunk]) -> None:
+        self.pool = pool
+        size = pool.page_size
+        self.decodes = next((i for i, c in enumerate(chunks) if c.count > 1), len(chunks))
+        tables = np.zeros((len(chunks), max(len(c.pages) for c in chunks)), np.int64)
+        for table, chunk in zip(tables, chunks, strict=True):
+            table[: len(chunk.pages)] = chunk.pages
+        counts = np.array([c.count for c in chunks])
+        starts = np.array([c.start for c in chunks])
+        owner = np.repeat(np.arange(len(chunks)), counts)
+        offset = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        positions = starts[owner] + offset
+        slots = tables[owner, positions // size] * size + positions % size
+        device = pool.device
+        self.slots = torch.from_numpy(slots).to(device)
+        self.last_rows = torch.from_numpy(np.cumsum(counts) - 1).to(device)
+        self.varlen: varlen.Arguments | None = None
+        if pool.use_varlen:
+            self.varlen = varlen.Arguments.of(size, tables, counts, starts + counts, device)
+            return
+        if self.decodes:
+            self._plan_decodes(tables[: self.decodes], starts[: self.decodes] + 1)
+        self._prefills = list(self._plan_prefills(tables, chunks))
+
+    def _plan_decodes(self, tables: np.ndarray, lengths: np.ndarray) -> None:
+        size, longest = self.pool.page_size, int(lengths.max())
+        pages = tables[:, : -(-longest // size)]
+        slots = (pages[:, :, None] * size + np.arange(size)).reshape(len(tables), -1)[:, :longest]
+        self._decode_slots = torch.from_numpy(np.ascontiguousarray(slots)).to(self.pool.device)
+        self._decode_mask: torch.Tensor | None = None
+        if int(lengths.min()) < longest:
+            seen = np.arange(longest) < lengths[:, None]
+            self._decode_mask = torch.from_numpy(seen).to(self.pool.device)[:, None, None, :]
+
+    def _plan_prefills(self, tables: np.ndarray, chunks: Sequence[Chunk]):
+        size, row = self.pool.page_size, self.decodes
+        for table, chunk in zip(tables[self.decodes :], chunks[self.decodes :], strict=True):
+            end = chunk.start + chunk.count
+            at = np.arange(end)
+            slots = torch.from_numpy(table[at // size] * size + at % size).to(self.pool.device)
+            mask = None
+            if chunk.start:
+                seen = at <= np.arange(chunk.start, end)[:, None]
+                mask = torch.from_numpy(seen).to(self.pool.device)
+            yield _Prefill(row, row + chunk.count, slots, mask)
+            row += chunk.count
+
+
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float,
+    packed: PackedBatch,
+    **_: object,
+) -> tuple[torch.Tensor, None]:
+    """transformers' attention interface. `query` [1, heads, rows, head_dim], `key` and `value` [1, kv_heads,
+    rows, head_dim], rotated. Returns [1, rows, heads, head_dim]."""
+    layer = module.layer_idx
+    assert isinstance(layer, int)
+    pool = packed.pool.layers[layer]
+    pool[packed.slots] = torch.stack((key[0], value[0])).permute(2, 0, 1, 3)
+    if packed.varlen is not None:
+        return varlen.attend(query[0].transpose(0, 1), pool, packed.varlen, scaling)[None], None
+    parts = [_decode(query, pool, packed, scaling)] if packed.decodes else []
+    parts += [_prefill(query, pool, prefill, scaling) for prefill in packed._prefills]
+    return (parts[0] if len(parts) == 1 else torch.cat(parts))[None], None
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros; on a CPU from memory that the system gives only as it is touched."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros((*shape[:-1], shape[-1] * dtype.itemsize), np.uint8)).view(dtype)
+
+
+def _decode(query: torch.Tensor, pool: torch.Tensor, packed: PackedBatch, scaling: float) -> torch.Tensor:
+    """All decodes at once, padded to the longest: [decodes, heads, head_dim]. The heads that share keys
+    stand where a prefill's rows would: all see the same positions."""
+    seen = pool[packed._decode_slots]
+    rows = query[0, :, : packed.decodes].transpose(0, 1)
+    out = F.scaled_dot_product_attention(
+        rows.unflatten(1, (seen.shape[3], -1)),
+        seen[:, :, 0].transpose(1, 2),
+        seen[:, :, 1].transpose(1, 2),
+        attn_mask=packed._decode_mask,
+        scale=scaling,
+    )
+    return out.flatten(1, 2)
+
+
+def _prefill(query: torch.Tensor, pool: torch.Tensor, part: _Prefill, scaling: float) -> torch.Tensor:
+    """One sequence's rows: [count, heads, head_dim]."""
+    seen = pool[part.slots]
+    out = F.scaled_dot_product_attention(
+        query[:, :, part.first : part.last],
+        seen[:, 0].transpose(0, 1).unsqueeze(0),
+        seen[:, 1].transpose(0, 1).unsqueeze(0),
+        attn_mask=part.mask,
+        is_causal=part.mask is None,
+        scale=scaling,
+        enable_gqa=True,
+    )
+    return out[0].transpose(0, 1)

@@ -1,0 +1,336 @@
+"""The talker's runner: its own prompt, a frame of codes a step, the code predictor inside the step."""
+
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import nn
+
+from voice_app.errors import InputError
+from voice_app.messages import (
+    CodeFrames,
+    EdgePayload,
+    Embeddings,
+    PromptHidden,
+    PromptIds,
+    PromptParams,
+    TokenVector,
+    TurnId,
+)
+from voice_app.models.qwen3_omni.adapter import Decoder, Module
+from voice_app.models.qwen3_omni.arrays import to_tensor
+from voice_app.models.qwen3_omni.attention import Chunk, KVPool, PackedBatch
+from voice_app.models.qwen3_omni.code_predictor import CodePredictor
+from voice_app.models.qwen3_omni.code_sampler import CodeSampler, Row
+from voice_app.models.qwen3_omni.facts import TalkerFacts
+from voice_app.models.qwen3_omni.positions import Run
+from voice_app.models.qwen3_omni.talker_prompt import ANSWER_ROWS, TalkerPlan, plan_prompt
+from voice_app.models.qwen3_omni.thinker import run_of
+from voice_app.schedulers.base import TalkerOutput
+from voice_app.schedulers.kv_cache import PagePool, pages_for
+
+GROUP_FRAMES = 10
+"""Most frames in one payload. Groups grow 1, 1, 2, 4, 8, 10, … so that sound starts with the first."""
+_SEED_SALT = 0x7461_6C6B_6572
+"""Parts the talker's draws from the thinker's, which count from 0 under the same seed."""
+
+
+@dataclass(slots=True, eq=False)
+class _Voice:
+    """One turn's state."""
+
+    prompt: PromptIds | None = None
+    media: dict[str, Run] = field(default_factory=dict)
+    has_picture: bool = False
+    heard: torch.Tensor | None = None
+    """Hidden states [n, thinker_hidden] at `heard_at` [n]."""
+    heard_at: np.ndarray | None = None
+    text: deque[torch.Tensor] = field(default_factory=deque)
+    """Answer tokens' vectors not spoken yet."""
+    text_over: bool = False
+    marked: bool = False
+    """Whether the end mark was put in behind the text."""
+    plan: TalkerPlan | None = None
+    fed: int = 0
+    """Payloads taken since the last step."""
+    slot: int = -1
+    pages: list[int] = field(default_factory=list)
+    length: int = 0
+    """Positions in the cache; 0: the prompt is still to be computed."""
+    seed: int = 0
+    frames: int = 0
+    max_frames: int = 0
+    held: list[np.ndarray] = field(default_factory=list)
+    """Frames made and not sent."""
+    group: int = 1
+    """Frames of the next payload."""
+    sent: int = 0
+
+
+class Talker:
+    """A `TalkerRunner`. Pages for the longest reply that a turn may make are set aside as it starts;
+    until they are free the turn is not ready."""
+
+    def __init__(
+        self,
+        talker: Module,
+        text_embedding: nn.Embedding,
+        facts: TalkerFacts,
+        pool: KVPool,
+        max_states: int,
+        default_voice: str | None = None,
+    ) -> None:
+        self.max_states = max_states
+        self._facts = facts
+        self._default_voice = default_voice
+        self._pool = pool
+        self._pages = PagePool(pool.pages)
+        self._decoder = Decoder(talker.model, talker.model.codec_embedding)
+        self._embed_text = text_embedding
+        self._text_projection: nn.Module = talker.text_projection
+        self._hidden_projection: nn.Module = talker.hidden_projection
+        self._predictor = CodePredictor(talker.code_predictor, facts.groups)
+        head: torch.Tensor = talker.codec_head.weight
+        self._dtype, self._device = head.dtype, head.device
+        self._sampler = CodeSampler(facts, max_states, self._device)
+        self._head = head[self._sampler.allowed].detach()
+        self._slots = list(range(max_states - 1, -1, -1))
+        # What each slot's next step is fed beside its text: the sum of its last frame's embeddings.
+        self._sums = torch.zeros((max_states, facts.decoder.hidden), dtype=self._dtype, device=self._device)
+        marks = [facts.tokens.tts_bos, facts.tokens.tts_eos, facts.tokens.tts_pad]
+        with torch.inference_mode():
+            self._bos, self._eos, self._pad = self._project_ids(marks).unbind(0)
+
+    # ------------------------------------------------------------------------------------------ states
+
+    def open(self, turn: TurnId) -> object:
+        return _Voice(slot=self._slots.pop(), seed=secrets.randbits(63))
+
+    def close(self, state: object) -> None:
+        voice = _voice(state)
+        self._slots.append(voice.slot)
+        self._pages.release(voice.pages)
+        voice.pages = []
+
+    def feed(self, state: object, payload: EdgePayload) -> None:
+        voice = _voice(state)
+        voice.fed += 1
+        if isinstance(payload, PromptIds):
+            self._take_prompt(voice, payload)
+        elif isinstance(payload, Embeddings):
+            voice.media[payload.media.key] = run_of(payload, self._facts.merge)
+            voice.has_picture |= payload.grid is not None
+        elif isinstance(payload, PromptHidden):
+            voice.heard = to_tensor(payload.rows, self._dtype, self._device)
+            voice.heard_at = payload.positions.copy()
+        elif isinstance(payload, TokenVector):
+            # The last token of an answer is never fed to the thinker, so it is not spoken either.
+            voice.text_over |= payload.finish_reason is not None
+            if payload.vector is not None and payload.finish_reason is None:
+                voice.text.append(to_tensor(payload.vector, self._dtype, self._device))
+
+    def _take_prompt(self, voice: _Voice, payload: PromptIds) -> None:
+        params = payload.request
+        self._facts.speaker(params.voice or self._default_voice)
+        voice.prompt = payload
+        if params.sampling.seed is not None:
+            voice.seed = params.sampling.seed ^ _SEED_SALT
+
+    def ready(self, state: object) -> bool:
+        voice = _voice(state)
+        if voice.length:
+            return bool(voice.text) or voice.text_over
+        if voice.prompt is None or not (voice.text or voice.text_over):
+            return False
+        wanted = {span.media.key for span in voice.prompt.spans if span.media is not None}
+        if not wanted <= voice.media.keys():
+            return False
+        return self._silent(voice) or self._reserve(voice)
+
+    def _silent(self, voice: _Voice) -> bool:
+        """Nothing is to be said: the answer was empty, or one token that the thinker never took back."""
+        return not voice.length and voice.text_over and not voice.text
+
+    def _reserve(self, voice: _Voice) -> bool:
+        if voice.pages:
+            return True
+        if voice.plan is None:
+            assert voice.prompt is not None
+            voice.plan = plan_prompt(
+                voice.prompt.spans, voice.media, self._facts.tokens, has_picture=voice.has_picture
+            )
+            voice.text.extendleft(reversed(self._embed_text(self._ids(voice.plan.ahead)).unbind(0)))
+            voice.max_frames = self._bound(voice.prompt.request, len(voice.plan.ids) + ANSWER_ROWS)
+        need = pages_for(voice.plan.positions.shape[1] + voice.max_frames, self._pool.page_size)
+        if need > self._pages.free:
+            return False
+        voice.pages = self._pages.allocate(need)
+        self._sampler.reset(voice.slot)
+        return True
+
+    def _bound(self, params: PromptParams, rows: int) -> int:
+        """Most frames of a reply after a prompt of `rows`."""
+        most = min(self._facts.decoder.max_positions, self._pages.total * self._pool.page_size) - rows
+        if most < 1:
+            raise InputError(
+                f"the user's turns are {rows} positions long for the talker; at most {rows + most - 1} fit: "
+                "send a shorter history",
+                param="messages",
+            )
+        return min(most, params.max_frames or self._facts.max_frames)
+
+    # -------------------------------------------------------------------------------------------- step
+
+    @torch.inference_mode()
+    def step(self, states: Sequence[object]) -> Sequence[TalkerOutput]:
+        voices = [_voice(state) for state in states]
+        consumed = [voice.fed for voice in voices]
+        for voice in voices:
+            voice.fed = 0
+        speaking = [voice for voice in voices if not self._silent(voice)]
+        # Frames fed back first, one row each; then prompts.
+        speaking.sort(key=lambda voice: voice.length == 0)
+        codes = self._frame(speaking) if speaking else np.empty((0, 0), np.int64)
+        frames = {id(voice): row for voice, row in zip(speaking, codes, strict=True)}
+        return [
+            self._output(voice, frames.get(id(voice)), count)
+            for voice, count in zip(voices, consumed, strict=True)
+        ]
+
+    def warm_up(self) -> None:
+        """A prompt and two frames for every batch size up to the largest, in powers of two."""
+        size = 1
+        while size <= self.max_states:
+            voices = [self._blank(slot) for slot in range(size)]
+            for _ in range(2):
+                self._frame(voices)
+            size *= 2
+        for slot in range(self.max_states):
+            self._sampler.reset(slot)
+
+    def _blank(self, slot: int) -> _Voice:
+        rows = 2 + ANSWER_ROWS
+        plan = TalkerPlan(
+            ids=np.zeros(2, np.int64),
+            heard=np.full(2, -1),
+            header=(0, 0, 0),
+            ahead=(),
+            positions=np.zeros((3, rows), np.int64),
+            next_position=rows,
+        )
+        text = deque(self._embed_text(self._ids([0])).unbind(0))
+        pages = list(range(pages_for(rows + 2, self._pool.page_size)))
+        return _Voice(
+            plan=plan, text=text, text_over=True, slot=slot, pages=pages, prompt=PromptIds((), PromptParams())
+        )
+
+    def _frame(self, voices: list[_Voice]) -> np.ndarray:
+        """Codes [n, groups] int64 of each voice's next frame; the first is the EOS where the voice ends."""
+        backs = [voice for voice in voices if voice.length]
+        parts = [self._feed_back(backs)] if backs else []
+        positions = [np.array([_next_position(voice) for voice in backs], np.int64)[None].repeat(3, axis=0)]
+        chunks = [Chunk(voice.pages, voice.length, 1) for voice in backs]
+        for voice in voices[len(backs) :]:
+            assert voice.plan is not None
+            parts.append(self._prompt_rows(voice))
+            positions.append(voice.plan.positions)
+            chunks.append(Chunk(voice.pages, 0, voice.plan.positions.shape[1]))
+        packed = PackedBatch(self._pool, chunks)
+        places = torch.from_numpy(np.concatenate(positions, axis=1)).to(self._device)
+        hidden = self._decoder.forward(torch.cat(parts), places, packed)[0][packed.last_rows]
+        for voice, chunk in zip(voices, chunks, strict=True):
+            voice.length += chunk.count
+        return self._codes(voices, hidden)
+
+    def _codes(self, voices: list[_Voice], hidden: torch.Tensor) -> np.ndarray:
+        rows = [Row(voice.slot, voice.frames, voice.seed, self._is_greedy(voice)) for voice in voices]
+        picked = self._sampler.first(nn.functional.linear(hidden, self._head), rows)
+        first = self._sampler.allowed[picked]
+        others, sums = self._predictor.predict(hidden, self._decoder.embed(first), self._sampler.others(rows))
+        self._sums[torch.tensor([voice.slot for voice in voices], device=self._device)] = sums
+        return torch.cat((first.unsqueeze(1), others), dim=1).cpu().numpy()
+
+    def _is_greedy(self, voice: _Voice) -> bool:
+        assert voice.prompt is not None
+        return voice.prompt.request.greedy
+
+    def _feed_back(self, voices: list[_Voice]) -> torch.Tensor:
+        """Inputs [n, hidden]: each voice's last frame and its next text, the end mark, or a pad."""
+        sums = self._sums[torch.tensor([voice.slot for voice in voices], device=self._device)]
+        saying = [voice for voice in voices if voice.text]
+        spoken: dict[int, torch.Tensor] = {}
+        if saying:
+            rows = self._text_projection(torch.stack([voice.text.popleft() for voice in saying]))
+            spoken = {id(voice): row for voice, row in zip(saying, rows.unbind(0), strict=True)}
+        return sums + torch.stack([spoken[id(v)] if id(v) in spoken else self._after_text(v) for v in voices])
+
+    def _after_text(self, voice: _Voice) -> torch.Tensor:
+        row = self._pad if voice.marked else self._eos
+        voice.marked = True
+        return row
+
+    def _prompt_rows(self, voice: _Voice) -> torch.Tensor:
+        """Inputs [n + 9, hidden] of the user's turns and the answer's start."""
+        plan, facts = voice.plan, self._facts
+        assert plan is not None
+        assert voice.prompt is not None
+        user = self._project_ids(plan.ids)
+        heard = np.flatnonzero(plan.heard >= 0)
+        if len(heard):
+            assert voice.heard is not None
+            assert voice.heard_at is not None
+            order = np.searchsorted(voice.heard_at, plan.heard[heard])
+            rows = self._hidden_projection(voice.heard[self._ids(order)])
+            user[self._ids(heard)] = rows
+        speaker = facts.speaker(voice.prompt.request.voice or self._default_voice)
+        codec_ids = [
+            facts.nothink,
+            facts.think_bos,
+            facts.think_eos,
+            speaker,
+            facts.codec_pad,
+            facts.codec_bos,
+        ]
+        first = self._text_projection(voice.text.popleft().unsqueeze(0))
+        text = torch.cat(
+            [self._project_ids(plan.header), self._pad.expand(4, -1), self._bos.unsqueeze(0), first]
+        )
+        text[len(plan.header) :] += self._decoder.embed(self._ids(codec_ids))
+        return torch.cat([user, text])
+
+    def _output(self, voice: _Voice, frame: np.ndarray | None, consumed: int) -> TalkerOutput:
+        if frame is None or frame[0] == self._facts.codec_eos:
+            return TalkerOutput(self._release(voice, last=True), consumed, done=True)
+        voice.held.append(frame)
+        voice.frames += 1
+        last = voice.frames >= voice.max_frames
+        if last or len(voice.held) >= voice.group or not self.ready(voice):
+            return TalkerOutput(self._release(voice, last), consumed, done=last)
+        return TalkerOutput(consumed=consumed)
+
+    def _release(self, voice: _Voice, last: bool) -> CodeFrames:
+        frames = np.array(voice.held, np.int64).reshape(-1, self._facts.groups)
+        voice.held = []
+        voice.sent += len(frames)
+        voice.group = min(GROUP_FRAMES, max(1, voice.sent))
+        return CodeFrames(frames, segment_end=last, last=last)
+
+    def _project_ids(self, ids: Sequence[int] | np.ndarray) -> torch.Tensor:
+        return self._text_projection(self._embed_text(self._ids(ids)))
+
+    def _ids(self, ids: Sequence[int] | np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.array(ids, np.int64)).to(self._device)
+
+
+def _next_position(voice: _Voice) -> int:
+    """The rope position of a frame fed back, the same on all three axes."""
+    assert voice.plan is not None
+    return voice.plan.next_position + voice.length - voice.plan.positions.shape[1]
+
+
+def _voice(state: object) -> _Voice:
+    assert isinstance(state, _Voice)
+    return state

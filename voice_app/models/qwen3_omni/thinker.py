@@ -1,0 +1,275 @@
+"""The thinker's runner: prompts from ids and embeddings, one packed forward pass a step, sampling."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from msgspec import structs
+from torch import nn
+
+from voice_app.errors import InputError
+from voice_app.messages import Embeddings, PromptHidden, PromptParams, Sampling
+from voice_app.models.qwen3_omni.adapter import Decoder
+from voice_app.models.qwen3_omni.arrays import to_array, to_tensor
+from voice_app.models.qwen3_omni.attention import Chunk, KVPool, PackedBatch
+from voice_app.models.qwen3_omni.facts import ThinkerFacts
+from voice_app.models.qwen3_omni.positions import Run, rope_positions
+from voice_app.schedulers.base import Prompt, PromptInputs, SequenceStep, StepOutput
+from voice_app.schedulers.radix_cache import media_keys
+from voice_app.schedulers.sampler import RequestSampler, sample
+
+
+@dataclass(slots=True)
+class _Media:
+    """Encoder output at prompt positions [start, start + len(rows))."""
+
+    start: int
+    rows: torch.Tensor
+    deepstack: torch.Tensor | None
+    """[layers, n, hidden], for pictures."""
+
+
+@dataclass(slots=True)
+class _State:
+    """What the runner keeps of one prompt."""
+
+    ids: np.ndarray
+    """[n] int64; 0 where media stand."""
+    positions: np.ndarray
+    """[3, n] rope positions."""
+    next_position: int
+    sampler: RequestSampler
+    media: list[_Media] = field(default_factory=list)
+    heard: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    """Positions of media, whose hidden states the talker wants."""
+    heard_sent: bool = False
+
+
+@dataclass(slots=True)
+class _Overlay:
+    """What replaces or joins the token embeddings of one step's rows."""
+
+    rows: list[np.ndarray] = field(default_factory=list)
+    values: list[torch.Tensor] = field(default_factory=list)
+    deep_rows: list[np.ndarray] = field(default_factory=list)
+    deep_values: list[torch.Tensor] = field(default_factory=list)
+
+
+class Thinker:
+    """A `ThinkerRunner`. Beside each position's KV it keeps the accept layer's hidden state, in the same
+    pages, so that the talker gets them for prompts that come out of the prefix cache too."""
+
+    def __init__(self, decoder: Decoder, head: nn.Linear, facts: ThinkerFacts, pool: KVPool) -> None:
+        self.page_size = pool.page_size
+        self.num_pages = pool.pages
+        self.max_positions = facts.decoder.max_positions
+        self._decoder = decoder
+        self._head = head
+        self._facts = facts
+        self._pool = pool
+        weight = decoder.embed.weight
+        self._dtype, self._device = weight.dtype, weight.device
+        shape = (pool.pages * pool.page_size, facts.decoder.hidden)
+        self._heard = torch.zeros(shape, dtype=self._dtype, device=self._device)
+
+    @staticmethod
+    def page_bytes(facts: ThinkerFacts, page_size: int, dtype: torch.dtype) -> int:
+        """Bytes of one page: KV of all layers and the accepted hidden states."""
+        shape = facts.decoder
+        kv = KVPool.page_bytes(shape.layers, page_size, shape.kv_heads, shape.head_dim, dtype)
+        return kv + page_size * shape.hidden * dtype.itemsize
+
+    # ----------------------------------------------------------------------------------------- prompts
+
+    def assemble(self, inputs: PromptInputs) -> Prompt:
+        ids: list[int] = []
+        keys: list[int] = []
+        runs: list[Run] = []
+        media: list[_Media] = []
+        for span in inputs.prompt.spans:
+            start = len(ids)
+            if span.media is None:
+                ids += span.ids
+                keys += span.ids
+                runs.append(Run(len(span.ids)))
+                continue
+            found = inputs.media[span.media.key]
+            media.append(self._take(start, found))
+            runs.append(run_of(found, self._facts.merge))
+            ids += [0] * len(found.rows)
+            keys += media_keys(span.media.key, len(found.rows))
+        self._check_length(len(keys))
+        positions, after = rope_positions(runs)
+        params = inputs.prompt.request
+        sampling = _filled(params, self._facts.sampling)
+        heard = [np.arange(m.start, m.start + len(m.rows)) for m in media]
+        state = _State(
+            ids=np.array(ids, np.int64),
+            positions=positions,
+            next_position=after,
+            sampler=RequestSampler(sampling, self._head.out_features, self._seen(inputs), self._device),
+            media=media,
+            heard=np.concatenate(heard) if heard else np.empty(0, np.int64),
+        )
+        return Prompt(
+            keys=keys,
+            params=params,
+            sampling=sampling,
+            max_tokens=sampling.max_tokens or self._facts.max_tokens,
+            eos_ids=self._facts.eos,
+            state=state,
+        )
+
+    def close(self, prompt: Prompt) -> None:
+        prompt.state = None
+
+    def _take(self, start: int, found: Embeddings) -> _Media:
+        deepstack = None
+        if found.deepstack is not None:
+            deepstack = to_tensor(found.deepstack, self._dtype, self._device)
+        return _Media(start, to_tensor(found.rows, self._dtype, self._device), deepstack)
+
+    def _check_length(self, count: int) -> None:
+        most = min(self.max_positions, self.num_pages * self.page_size) - 1
+        if count > most:
+            raise InputError(
+                f"the prompt is {count} tokens long; at most {most} fit: shorten the history",
+                param="messages",
+            )
+
+    def _seen(self, inputs: PromptInputs) -> list[int]:
+        """Token ids that a repetition penalty counts: the prompt's, media by their place holders."""
+        tokens = self._facts.tokens
+        seen: set[int] = set()
+        for span in inputs.prompt.spans:
+            if span.media is None:
+                seen.update(span.ids)
+            else:
+                seen.add(tokens.audio if span.media.kind == "audio" else tokens.image)
+        return sorted(seen)
+
+    # -------------------------------------------------------------------------------------------- step
+
+    @torch.inference_mode()
+    def step(self, batch: Sequence[SequenceStep]) -> Sequence[StepOutput]:
+        # Single rows first: the attention takes them as one padded call.
+        order = sorted(range(len(batch)), key=lambda i: batch[i].count > 1)
+        steps = [batch[i] for i in order]
+        packed = PackedBatch(self._pool, [Chunk(s.pages, s.start, s.count) for s in steps])
+        hidden = self._forward(steps, packed)
+        wanted = [place for place, step in enumerate(steps) if step.sample]
+        outputs = [StepOutput() for _ in batch]
+        if wanted:
+            logits = self._head(hidden[packed.last_rows[wanted]]).float()
+            samplers = [_state(steps[place]).sampler for place in wanted]
+            tokens = sample(logits, samplers, [len(steps[place].outputs) for place in wanted])
+            vectors = to_array(self._decoder.embed(torch.tensor(tokens, device=self._device)))
+            for place, token, vector in zip(wanted, tokens, vectors, strict=True):
+                outputs[order[place]] = StepOutput(token, vector, self._before(steps[place]))
+        return outputs
+
+    def warm_up(self) -> None:
+        """A prefill and decodes of every batch size up to 32 in powers of two, in pages nobody has yet."""
+        for rows in (1, 2, 4, 8, 16, 32):
+            self._blank(1, rows)
+        for count in (16, 256):
+            self._blank(count, 1)
+
+    def _blank(self, count: int, sequences: int) -> None:
+        count = min(count, self.page_size * self.num_pages)
+        pages = list(range(-(-count // self.page_size)))
+        state = _State(
+            ids=np.zeros(count, np.int64),
+            positions=np.zeros((3, count), np.int64),
+            next_position=count,
+            sampler=RequestSampler(Sampling(), self._head.out_features, (), self._device),
+        )
+        prompt = Prompt([0] * count, PromptParams(), Sampling(), 1, frozenset(), state)
+        self.step([SequenceStep(prompt, [], 0, count, pages, sample=True) for _ in range(sequences)])
+
+    def _forward(self, steps: Sequence[SequenceStep], packed: PackedBatch) -> torch.Tensor:
+        ids, positions = zip(*(_inputs(step) for step in steps), strict=True)
+        rows = self._decoder.embed(torch.from_numpy(np.concatenate(ids)).to(self._device))
+        places = torch.from_numpy(np.concatenate(positions, axis=1)).to(self._device)
+        overlay = _overlay(steps)
+        if not overlay.rows:
+            return self._decoder.forward(rows, places, packed)[0]
+        heard = self._index(overlay.rows)
+        rows[heard] = torch.cat(overlay.values)
+        deepstack = None
+        if overlay.deep_rows:
+            deepstack = (self._index(overlay.deep_rows), torch.cat(overlay.deep_values, dim=1))
+        hidden, accepted = self._decoder.forward(
+            rows, places, packed, accept_layer=self._facts.accept_layer, deepstack=deepstack
+        )
+        assert accepted is not None
+        self._heard[packed.slots[heard]] = accepted[heard]
+        return hidden
+
+    def _index(self, rows: Sequence[np.ndarray]) -> torch.Tensor:
+        return torch.from_numpy(np.concatenate(rows)).to(self._device)
+
+    def _before(self, step: SequenceStep) -> tuple[PromptHidden, ...]:
+        """The hidden states at media, once, with the first token."""
+        state = _state(step)
+        if state.heard_sent or not len(state.heard):
+            return ()
+        state.heard_sent = True
+        pages = np.array(step.pages, np.int64)
+        slots = pages[state.heard // self.page_size] * self.page_size + state.heard % self.page_size
+        rows = self._heard[torch.from_numpy(slots).to(self._device)]
+        return (PromptHidden(to_array(rows), state.heard),)
+
+
+def run_of(found: Embeddings, merge: int) -> Run:
+    """The rope run of one media's embeddings; `merge` patches a side are one position."""
+    if found.grid is None:
+        return Run(len(found.rows))
+    _, rows, columns = found.grid
+    return Run(len(found.rows), rows // merge, columns // merge)
+
+
+def _state(step: SequenceStep) -> _State:
+    state = step.prompt.state
+    assert isinstance(state, _State)
+    return state
+
+
+def _inputs(step: SequenceStep) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids [count] and rope positions [3, count] of a sequence's rows."""
+    state, end = _state(step), step.start + step.count
+    length = len(state.ids)
+    ids, positions = state.ids[step.start : end], state.positions[:, step.start : end]
+    if end > length:
+        first = max(0, step.start - length)
+        ids = np.concatenate([ids, np.array(step.outputs[first : end - length], np.int64)])
+        after = np.arange(first, end - length) + state.next_position
+        positions = np.concatenate([positions, np.broadcast_to(after, (3, len(after)))], axis=1)
+    return ids, positions
+
+
+def _overlay(steps: Sequence[SequenceStep]) -> _Overlay:
+    overlay, row = _Overlay(), 0
+    for step in steps:
+        end = step.start + step.count
+        for media in _state(step).media:
+            first, last = max(media.start, step.start), min(media.start + len(media.rows), end)
+            if first < last:
+                rows = np.arange(first, last) - step.start + row
+                part = slice(first - media.start, last - media.start)
+                overlay.rows.append(rows)
+                overlay.values.append(media.rows[part])
+                if media.deepstack is not None:
+                    overlay.deep_rows.append(rows)
+                    overlay.deep_values.append(media.deepstack[:, part])
+        row += step.count
+    return overlay
+
+
+def _filled(params: PromptParams, defaults: Sampling) -> Sampling:
+    """The request's sampling, with the checkpoint's defaults where it says nothing."""
+    given = {name: value for name, value in structs.asdict(params.sampling).items() if value is not None}
+    if params.greedy:
+        given["temperature"] = 0.0
+    return structs.replace(defaults, **given)
