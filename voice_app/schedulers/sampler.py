@@ -24,14 +24,19 @@ _TIES = 8
 
 
 def uniforms(seeds: Sequence[int], counters: Sequence[int]) -> Tensor:
-    """For each (seed, counter) a number in [0, 1), float64: a hash of the two (two rounds of
-    SplitMix64's finalizer, Steele et al. 2014)."""
-    mixed = _mix(np.array(seeds, np.uint64))
-    return torch.from_numpy((_mix(mixed ^ _mix(np.array(counters, np.uint64))) >> np.uint64(11)) * 2.0**-53)
+    """For each (seed, counter) a number in [0, 1), float64: the counter-th of the SplitMix64 sequence
+    (Steele et al. 2014) that starts at the hashed seed."""
+    start = _mix(np.array(seeds, np.uint64))
+    return torch.from_numpy(
+        (_mix(start + np.array(counters, np.uint64) * _GAMMA) >> np.uint64(11)) * 2.0**-53
+    )
+
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = x + _GAMMA
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
