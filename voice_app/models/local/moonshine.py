@@ -29,10 +29,10 @@ _NAMES = tuple(
 class Moonshine:
     """A `Recogniser`. `folder` holds encoder_model.ort, decoder_model_merged.ort and tokenizer.bin."""
 
-    identity = "moonshine-tiny-en"
     max_seconds = 20.0
 
-    def __init__(self, folder: Path, threads: int = 1) -> None:
+    def __init__(self, folder: Path, identity: str, threads: int = 1) -> None:
+        self.identity = identity
         self._encoder = onnx_session(folder / "encoder_model.ort", threads)
         self._decoder = onnx_session(folder / "decoder_model_merged.ort", threads)
         self._pieces = _read_pieces(folder / "tokenizer.bin")

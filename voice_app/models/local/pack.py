@@ -3,7 +3,6 @@
 from functools import cached_property
 
 from voice_app.config import PackConfig
-from voice_app.errors import ConfigError
 from voice_app.messages import Stage
 from voice_app.models.base import Pack, Report
 from voice_app.models.local import assets, code2wav, talker_ar
@@ -12,11 +11,11 @@ from voice_app.models.local.brain import Brain, open_brain
 from voice_app.models.local.efficientnet import converted
 from voice_app.models.local.image_encoder import ImageEncoder
 from voice_app.models.local.labels import Labels
-from voice_app.models.local.moonshine import Moonshine
+from voice_app.models.local.listening import Listening
+from voice_app.models.local.ocr import Ocr
 from voice_app.models.local.onnx_session import onnx_session
-from voice_app.models.local.preprocessing import Preprocessing, recogniser_identity
-from voice_app.models.local.recogniser import Recogniser
-from voice_app.models.local.voice_activity import VoiceActivity
+from voice_app.models.local.preprocessing import Preprocessing
+from voice_app.models.local.recognisers import open_recogniser, recogniser_identity
 from voice_app.schedulers.base import AnyRunner
 
 
@@ -63,19 +62,12 @@ class LocalPack:
         return self._brain.embed(ids)
 
     def _preprocessing(self) -> Preprocessing:
-        voice_activity = VoiceActivity(assets.ensure("turn_taking", self._report), self._config.threads)
-        return Preprocessing(self._brain.frame, voice_activity, recogniser_identity(self._config.recogniser))
+        listening = Listening(assets.ensure("turn_taking", self._report), self._config.threads)
+        return Preprocessing(self._brain.frame, listening, recogniser_identity(self._config.recogniser))
 
     def _image_encoder(self) -> ImageEncoder:
         self._report("loading the image encoder")
         weights = converted(assets.ensure("labels", self._report), self._report)
         labels = Labels(onnx_session(weights, self._config.threads))
-        return ImageEncoder(labels.name, lambda picture: "", self)
-
-
-def open_recogniser(config: PackConfig, report: Report) -> Recogniser:
-    """The recogniser that `config` asks for. Raises ConfigError or ModelFileError."""
-    choice = config.recogniser or "moonshine"
-    if choice == "moonshine":
-        return Moonshine(assets.ensure("moonshine", report).parent, config.threads)
-    raise ConfigError(f"--recogniser {choice}: choose moonshine", param="recogniser")
+        ocr = Ocr(assets.ensure("ocr", self._report).parent, self._config.threads)
+        return ImageEncoder(labels.name, ocr.read, self)

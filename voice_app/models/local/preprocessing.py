@@ -7,7 +7,6 @@ float32 RGB in [0, 1], its longer side at most `pictures.MAX_SIDE`.
 
 import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -27,16 +26,13 @@ from voice_app.messages import (
     TurnRequest,
 )
 from voice_app.models.local import pictures
+from voice_app.models.local.listening import Listening
 from voice_app.models.local.prompt import ChatFrame, turn_of
 from voice_app.models.local.recogniser import SAMPLE_RATE
-from voice_app.models.local.voice_activity import VoiceActivity
 from voice_app.schedulers.base import StageInput
 
 _VERSION = b"1"
 """Part of every media key: raise it when the same content would be encoded otherwise."""
-
-_LEVEL = 0.1
-"""Root mean square that speech is brought to."""
 
 
 class Preprocessing:
@@ -44,13 +40,13 @@ class Preprocessing:
 
     `recogniser` names what will hear: it is part of the audio's keys."""
 
-    def __init__(self, frame: ChatFrame, voice_activity: VoiceActivity, recogniser: str) -> None:
+    def __init__(self, frame: ChatFrame, listening: Listening, recogniser: str) -> None:
         self._frame = frame
-        self._voice_activity = voice_activity
+        self._listening = listening
         self._recogniser = recogniser.encode()
 
     def warm_up(self) -> None:
-        self._voice_activity.speech(np.zeros(SAMPLE_RATE, np.float32))
+        self._listening.warm_up()
 
     def run(
         self, batch: Sequence[StageInput]
@@ -95,23 +91,8 @@ class Preprocessing:
             picture = pictures.decode(part.data)
             return ImagePatches(media, picture, (1, picture.shape[0], picture.shape[1]))
         audio.check(part.samples, part.sample_rate, "audio")
-        speech = self.speech(audio.resample(part.samples, part.sample_rate, SAMPLE_RATE))
+        speech = self._listening.speech(audio.resample(part.samples, part.sample_rate, SAMPLE_RATE))
         return MelFrames(media, speech, len(speech) / SAMPLE_RATE)
-
-    def speech(self, samples: np.ndarray) -> np.ndarray:
-        """[n] float32 at 16 kHz → only its speech, level, at most a second of pause in one place."""
-        centred = samples - samples.mean()
-        peak = float(np.abs(centred).max())
-        if peak == 0.0:
-            return np.zeros(0, np.float32)
-        # The detector hears very quiet speech too if it is brought up first.
-        spans = self._voice_activity.speech(centred * (0.5 / peak))
-        if not spans:
-            return np.zeros(0, np.float32)
-        kept = np.concatenate([centred[start:end] for start, end in spans])
-        level = float(np.sqrt(np.square(kept).mean()))
-        gain = min(_LEVEL / level, 1.0 / float(np.abs(kept).max()))
-        return (kept * gain).astype(np.float32)
 
 
 def _pictures_first(message: Message) -> Message:
@@ -132,11 +113,3 @@ def _params(request: TurnRequest) -> PromptParams:
         tool_choice=request.tool_choice,
         now=request.now,
     )
-
-
-def recogniser_identity(choice: str | None) -> str:
-    """What stands for the recogniser of `--recogniser` in media keys: a folder's changes with its weights."""
-    if choice is None or choice in ("moonshine", "whisper"):
-        return choice or "moonshine"
-    weights = Path(choice) / "model.bin"
-    return f"{weights}:{weights.stat().st_mtime_ns if weights.exists() else 0}"
