@@ -33,7 +33,7 @@ BEFORE_NUMBER = {
 """Said so where a period and a number follow; words of their own otherwise."""
 
 ALWAYS = {
-    "etc": "et cetera", "etc.": "et cetera", "vs": "versus", "vs.": "versus", "e.g.": "for example",
+    "vs": "versus", "vs.": "versus", "e.g.": "for example",
     "eg.": "for example", "i.e.": "that is", "ie.": "that is", "cf.": "compare", "viz.": "namely",
     "approx": "approximately", "w/": "with", "w/o": "without", "b/c": "because", "and/or": "and or",
     "n/a": "not applicable", "N/A": "not applicable", "ph.d.": "P H D", "phd": "P H D", "C++": "C plus plus",

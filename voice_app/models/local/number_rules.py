@@ -117,8 +117,10 @@ def _feet(match: re.Match[str]) -> str:
 
 
 def _measure(match: re.Match[str]) -> str:
-    words = f"{say.number(match[1])} {say.plural(UNITS[match[2]], match[1])}"
-    return f"{words} per {UNITS[match[3]]}" if match[3] else words
+    # A five kilometer walk, five kilometers.
+    adjective = match[2] == "-" or re.search(r"\b[Aa]n?\s+$", match.string[: match.start()])
+    words = f"{say.number(match[1])} {say.plural(UNITS[match[3]], '1' if adjective else match[1])}"
+    return f"{words} per {UNITS[match[4]]}" if match[4] else words
 
 
 def _large(match: re.Match[str]) -> str:
@@ -217,7 +219,7 @@ NUMBER_RULES: tuple[Rule, ...] = (
     rule(
         r"['’]?(\d{3}0|(?:(?<=['’])|(?<=the )|(?<=mid-)|(?<=late )|(?<=early ))[2-9]0)['’]?s(?!\w)", _decade
     ),
-    rule(rf"{_N}[\s-]?({_UNIT})(?:/({_UNIT}))?(?![\w])", _measure),
+    rule(rf"{_N}([\s-]?)({_UNIT})(?:/({_UNIT}))?(?![\w])", _measure),
     rule(r"(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)(?![\w])", _ordinal),
     rule(rf"{_N}[eE]([-+−]?)(\d+)(?!\w)", _scientific),
     rule(rf"{_N}([MB])(?![\w])", _large),

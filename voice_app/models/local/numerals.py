@@ -28,7 +28,7 @@ _MONEY = {
     "CHF": ("Swiss franc", "centime"), "CAD": ("Canadian dollar", "cent"),
 }  # fmt: skip
 _PLURALS = {
-    "penny": "pence", "yen": "yen", "paisa": "paise", "foot": "feet", "inch": "inches", "hertz": "hertz",
+    "penny": "pence", "yen": "yen", "paisa": "paise", "foot": "feet", "inch": "inches",
     "percent": "percent", "mille": "mille", "celsius": "celsius", "fahrenheit": "fahrenheit",
 }  # fmt: skip
 CURRENCY = r"US\$|[$€£¥₹]"
@@ -89,7 +89,8 @@ def plural(noun: str, count: str) -> str:
         return "degrees" + noun.removeprefix("degree")
     counted, per, rest = noun.partition(" per ")
     before, space, last = counted.rpartition(" ")
-    return before + space + _PLURALS.get(last, last + "s") + per + rest
+    many = _PLURALS.get(last) or (last if last.endswith("hertz") else last + "s")
+    return before + space + many + per + rest
 
 
 def money(symbol: str, amount: str, magnitude: str) -> str:

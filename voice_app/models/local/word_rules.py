@@ -152,7 +152,8 @@ ADDRESS_RULES: tuple[Rule, ...] = (
 )
 
 WORD_RULES: tuple[Rule, ...] = (
-    rule(rf"(?<!\w)(?i:{_alternatives(ALWAYS)})(?!\w)", _always, closes=True),
+    rule(r"(?<!\w)(?i:etc)\.?(?!\w)", lambda match: "et cetera", closes=True),
+    rule(rf"(?<!\w)(?i:{_alternatives(ALWAYS)})(?!\w)", _always),
     rule(
         rf"{MONTH}\s+(\d{{1,2}})(?:st|nd|rd|th)?(?![\d:.]\d|\d|\s?[ap]\.?m)(?:,?\s+(\d{{4}})(?!\d))?",
         _month_first,
