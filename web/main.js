@@ -36,20 +36,17 @@ const conversation = new Conversation(settings, {
   frame: () => camera.frame(),
   pictures: () => composer.take(),
 });
-const earlier = recall(sessionStorage);
+/** An earlier page's talk that was not ended. */
+let earlier = recall(sessionStorage);
 if (earlier) conversation.talk = earlier.talk;
-const controls = new Controls(conversation, { start, camera: toggleCamera, canContinue: () => resumable() });
+const controls = new Controls(conversation, { start, camera: toggleCamera, canContinue: () => earlier !== null });
 const form = new SettingsView(settings, changed);
 let drawn = false;
 
-/** An earlier page's talk that was not ended. */
-function resumable() {
-  return earlier !== null && conversation.talk === earlier.talk;
-}
-
 /** @param {boolean} microphone */
 async function start(microphone) {
-  const again = resumable() ? { talk: earlier?.talk, resume: earlier?.resume } : {};
+  const again = earlier ?? {};
+  earlier = null;
   await conversation.start({ key: key.value, microphone, ...again });
   await form.listDevices();
 }
@@ -130,7 +127,7 @@ byId("panel-button").addEventListener("click", schedule);
 byId("timing-tab").addEventListener("click", schedule);
 addEventListener("pagehide", () => {
   if (conversation.talking) remember(sessionStorage, conversation.talk, conversation.client?.resume ?? null);
-  else if (!resumable()) forget(sessionStorage);
+  else if (!earlier) forget(sessionStorage);
 });
 // An interruption is shown for a moment, then the state's word changes without any event.
 setInterval(() => controls.render(), 500);

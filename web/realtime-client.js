@@ -55,7 +55,6 @@ export class RealtimeClient {
     this.handlers = new Map();
     /** @type {WebSocket | null} */
     this.socket = null;
-    this.opened = false;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
   }
@@ -199,10 +198,8 @@ export class RealtimeClient {
     this.become("open", { attempt: 0, fresh });
     if (fresh) {
       this.send({ type: "session.update", session: { type: "realtime", ...this.session } });
-      const told = this.opened || asked ? (this.options.history?.() ?? []) : [];
-      for (const item of told) this.send({ type: "conversation.item.create", item });
+      for (const item of this.options.history?.() ?? []) this.send({ type: "conversation.item.create", item });
     }
-    this.opened = true;
   }
 
   /** @param {number} code @param {string} reason */

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -48,4 +50,8 @@ class _WithHeaders:
                 message["headers"] = [*message["headers"], *extra]
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except HTTPException as error:
+            refusal = PlainTextResponse(error.detail, error.status_code, error.headers)
+            await refusal(scope, receive, send_with_headers)

@@ -42,7 +42,12 @@ export class Microphone {
     // The context keeps the device's own rate: Firefox refuses to connect a microphone to any other.
     const context = new AudioContext({ latencyHint: "interactive" });
     this.context = context;
-    await context.audioWorklet.addModule(new URL("capture-worklet.js", import.meta.url));
+    try {
+      await context.audioWorklet.addModule(new URL("capture-worklet.js", import.meta.url));
+    } catch (error) {
+      if (this.stream !== stream) return; // Stopped while it loaded.
+      throw error;
+    }
     const capture = new AudioWorkletNode(context, "capture", {
       numberOfOutputs: 0,
       channelCount: 1,

@@ -20,22 +20,29 @@ export class Speaker {
     this.context = null;
     /** @type {AudioWorkletNode | null} */
     this.node = null;
+    /** @type {object[]} what was pushed before the worklet stood */
+    this.early = [];
     /** @type {((stopped: {item: string, frames: number} | null) => void)[]} */
     this.flushes = [];
   }
 
-  /** Call it from a click or key press: browsers start no sound without one. @param {string} [device] */
+  /** Call it from a click or key press: browsers start no sound without one. @param {string} device "": the system's */
   async start(device) {
-    if (!this.context) {
-      const context = new AudioContext({ sampleRate: RATE, latencyHint: "interactive" });
-      this.context = context;
+    const context = new AudioContext({ sampleRate: RATE, latencyHint: "interactive" });
+    this.context = context;
+    try {
       await context.audioWorklet.addModule(new URL("playback-worklet.js", import.meta.url));
-      this.node = new AudioWorkletNode(context, "playback", { numberOfInputs: 0, outputChannelCount: [1] });
-      this.node.port.onmessage = ({ data }) => this.heard(data);
-      this.node.connect(context.destination);
+    } catch (error) {
+      if (this.context !== context) return; // Stopped while it loaded.
+      throw error;
     }
+    const node = new AudioWorkletNode(context, "playback", { numberOfInputs: 0, outputChannelCount: [1] });
+    node.port.onmessage = ({ data }) => this.heard(data);
+    node.connect(context.destination);
+    this.node = node;
+    for (const message of this.early.splice(0)) this.post(message);
     if (device) await this.choose(device);
-    await this.context.resume();
+    await context.resume();
   }
 
   /** Whether the browser lets a page choose the speaker. */
@@ -52,12 +59,18 @@ export class Speaker {
 
   /** @param {string} item @param {Int16Array} pcm 24 kHz mono; the array is handed over */
   push(item, pcm) {
-    this.node?.port.postMessage({ type: "push", item, pcm }, [pcm.buffer]);
+    this.post({ type: "push", item, pcm }, [pcm.buffer]);
   }
 
   /** No more sound of `item` will come. @param {string} item */
   end(item) {
-    this.node?.port.postMessage({ type: "end", item });
+    this.post({ type: "end", item });
+  }
+
+  /** @param {object} message @param {Transferable[]} [transfer] */
+  post(message, transfer = []) {
+    if (this.node) this.node.port.postMessage(message, transfer);
+    else this.early.push(message);
   }
 
   /**
@@ -65,15 +78,16 @@ export class Speaker {
    * @returns {Promise<{item: string, frames: number} | null>} what was playing, and the frames of it that were played
    */
   flush() {
-    const { node } = this;
-    if (!node) return Promise.resolve(null);
-    node.port.postMessage({ type: "flush" });
+    this.early = [];
+    if (!this.node) return Promise.resolve(null);
+    this.post({ type: "flush" });
     return new Promise((resolve) => this.flushes.push(resolve));
   }
 
   async stop() {
     const { context } = this;
     this.context = this.node = null;
+    this.early = [];
     for (const resolve of this.flushes.splice(0)) resolve(null);
     await context?.close();
   }

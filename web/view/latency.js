@@ -42,9 +42,9 @@ export function lagText(timing) {
   return ms === null ? "" : `answered in ${seconds(ms)}`;
 }
 
-/** @param {Timing} timing */
-export function bar(timing) {
-  const shown = steps(timing);
+/** The turn as a bar. @param {Timing} timing @param {boolean} whole with the speaking, or the wait alone */
+export function bar(timing, whole) {
+  const shown = whole ? steps(timing) : steps(timing).slice(0, -1);
   const label = shown.map((step) => `${step.label}: ${seconds(step.ms)}`).join("; ");
   const track = el("span", { class: "track", role: "img", "aria-label": label, title: label });
   for (const { name, ms } of shown) {
@@ -75,7 +75,7 @@ export class TimingView {
     );
     this.plot.replaceChildren(answers.length ? plot(answers.slice(-PLOTTED)) : hint("Nothing yet: ask something."));
     const latest = answers.at(-1)?.timing;
-    this.steps.replaceChildren(...(latest ? [bar(latest), table(latest)] : [hint("Nothing yet.")]));
+    this.steps.replaceChildren(...(latest ? [bar(latest, true), table(latest)] : [hint("Nothing yet.")]));
   }
 }
 
@@ -92,7 +92,7 @@ function table(timing) {
   return el("table", { class: "steps" }, el("tbody", {}, ...rows));
 }
 
-/** A column a turn. @param {import("../talk.js").Entry[]} answers */
+/** A column a turn, with a dot below the interrupted ones. @param {import("../talk.js").Entry[]} answers */
 function plot(answers) {
   const values = answers.map((each) => /** @type {number} */ (lag(each.timing)));
   const top = Math.max(1000, Math.ceil(Math.max(...values) / 500) * 500);
@@ -103,11 +103,16 @@ function plot(answers) {
     chart.append(svg("line", { x1: 40, x2: 330, y1: y, y2: y }));
     chart.append(svg("text", { x: 0, y: y + 4 }, `${((part * top) / 1000).toFixed(1)} s`));
   }
-  values.forEach((value, i) => {
-    const height = Math.max(2, (value / top) * 96);
-    const cut = answers[i].status === "interrupted" ? "cut" : "";
-    chart.append(svg("rect", { class: cut, x: 46 + i * 24, y: 112 - height, width: 14, height, rx: 3 },
-      svg("title", {}, `${seconds(value)}${cut && ", interrupted"}`)));
+  answers.forEach((answer, i) => {
+    const column = svg("g", {}, svg("title", {}, `${seconds(values[i])}${answer.status === "interrupted" ? ", interrupted" : ""}`));
+    let y = 112;
+    for (const { name, ms } of steps(/** @type {Timing} */ (answer.timing)).slice(0, -1)) {
+      const height = (ms / top) * 96;
+      y -= height;
+      column.append(svg("rect", { class: `step-${name}`, x: 46 + i * 24, y, width: 14, height }));
+    }
+    if (answer.status === "interrupted") column.append(svg("circle", { cx: 53 + i * 24, cy: 121, r: 3 }));
+    chart.append(column);
   });
   return chart;
 }

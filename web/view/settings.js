@@ -30,7 +30,7 @@ export class SettingsView {
    */
   constructor(settings, onChange) {
     this.settings = /** @type {Record<string, any>} */ (settings);
-    this.form = /** @type {HTMLFormElement} */ (byId("settings"));
+    this.form = /** @type {HTMLFormElement} */ (byId("settings-form"));
     this.form.addEventListener("submit", (event) => event.preventDefault());
     this.form.addEventListener("input", () => this.label());
     this.form.addEventListener("change", (event) => {

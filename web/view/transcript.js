@@ -91,5 +91,5 @@ function lag(entry) {
   const text = lagText(entry.timing);
   if (!entry.timing || !text) return [];
   const cut = entry.status === "interrupted" ? " · interrupted" : "";
-  return [el("p", { class: "lag" }, bar(entry.timing), text + cut)];
+  return [el("p", { class: "lag" }, bar(entry.timing, false), text + cut)];
 }

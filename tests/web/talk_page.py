@@ -1,0 +1,123 @@
+"""The page as a test drives it."""
+
+import base64
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from playwright.sync_api import BrowserContext, Page, expect
+
+HERE = Path(__file__).parent
+OUTPUT = HERE.parent / "output" / "web"
+SIZES = {"phone": (390, 844), "desktop": (1280, 800)}
+
+
+def pcm16(samples: np.ndarray) -> str:
+    """[n] float32 in [-1, 1] as base64 of 16-bit PCM."""
+    return base64.b64encode((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes()).decode()
+
+
+def murmur(seconds: float, rate: int = 24_000) -> np.ndarray:
+    """A sound that is loud enough to be taken for speech: [n] float32."""
+    time = np.arange(round(seconds * rate)) / rate
+    return (0.3 * np.sin(2 * np.pi * 180 * time) * (0.7 + 0.3 * np.sin(2 * np.pi * 4 * time))).astype(
+        np.float32
+    )
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """The page's stored settings, to be opened with."""
+    return {"voice-app.settings": json.dumps(changes)}
+
+
+@dataclass(frozen=True)
+class Block:
+    """`at`: when it was seen, ms of the page's clock. `samples`: [256] float32 at 24 kHz."""
+
+    at: float
+    samples: np.ndarray
+
+
+class TalkPage:
+    """`stored`: entries of the local storage. `errors`: what the console and uncaught exceptions said.
+    `requests`: all addresses that were asked for."""
+
+    def __init__(self, context: BrowserContext, url: str, stored: dict[str, str] | None = None) -> None:
+        self.context = context
+        self.url = url
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        self.tolerated: tuple[str, ...] = ("ScriptProcessorNode is deprecated",)
+        """Parts of console messages that a test brings about: a browser logs each failed connection."""
+        context.add_init_script(path=HERE / "probe.js")
+        for name, value in (stored or {}).items():
+            context.add_init_script(f"localStorage[{json.dumps(name)}] ??= {json.dumps(value)}")
+        self.page: Page = context.new_page()
+        self.page.on("console", lambda message: self._console(message.type, message.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("websocket", lambda socket: self.requests.append(socket.url))
+        self.page.goto(url)
+
+    def _console(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning") and not any(part in text for part in self.tolerated):
+            self.errors.append(text)
+
+    # ---------------------------------------------------------------------------------------- actions
+
+    def start(self) -> None:
+        """Press the main button; the microphone is then heard."""
+        self.page.locator("#main-button").click()
+        self.state("Listening")
+
+    def say(self, samples: np.ndarray) -> float:
+        """Speak [n] float32 at 24 kHz into the microphone; gives when, in ms of the page's clock."""
+        return self.page.evaluate("data => probe.say(data)", pcm16(samples))
+
+    def type(self, text: str) -> None:
+        self.page.get_by_label("Message", exact=True).fill(text)
+        self.page.keyboard.press("Enter")
+
+    def fail_media(self, name: str) -> None:
+        """From now on, microphone and camera fail with a DOMException of that name."""
+        fail = f"async () => {{ throw new DOMException('none', '{name}') }}"
+        self.page.evaluate(f"void (navigator.mediaDevices.getUserMedia = {fail})")
+
+    # --------------------------------------------------------------------------------------- findings
+
+    def state(self, words: str, timeout_s: float = 5) -> None:
+        """Wait until the state is `words`."""
+        expect(self.page.locator("#state")).to_have_text(words, timeout=timeout_s * 1000)
+
+    def notice(self, words: str, timeout_s: float = 8) -> None:
+        """Wait for a notice that says `words`."""
+        expect(self.page.locator("#notices")).to_contain_text(words, timeout=timeout_s * 1000)
+
+    def entries(self, role: str):
+        return self.page.locator(f".entry.{role} .words")
+
+    def blocks(self) -> list[Block]:
+        """The blocks, with sound in them, that the loudspeaker was given."""
+        found = self.page.evaluate("probe.blocks.map(b => ({ at: b.at, samples: Array.from(b.pcm) }))")
+        return [Block(each["at"], np.array(each["samples"], np.float32)) for each in found]
+
+    def played(self) -> np.ndarray:
+        """All their sound: [n] float32 at 24 kHz."""
+        return np.concatenate([np.zeros(0, np.float32), *(block.samples for block in self.blocks())])
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """Server events of that type, with `at` in ms of the page's clock."""
+        return self.page.evaluate("kind => probe.events.filter(e => e.type === kind)", kind)
+
+    def sent(self, kind: str) -> list[dict[str, Any]]:
+        """Client events of that type."""
+        return self.page.evaluate("kind => probe.sent.filter(e => e.type === kind)", kind)
+
+    def screenshot(self, name: str, size: str = "desktop") -> None:
+        """Kept for looking at."""
+        width, height = SIZES[size]
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.wait_for_timeout(120)
+        self.page.screenshot(path=OUTPUT / f"{name}-{size}.png")

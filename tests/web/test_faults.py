@@ -1,0 +1,191 @@
+"""What goes wrong around the page, and what it says then."""
+
+import pytest
+from playwright.sync_api import expect
+from stub_server import tone_answer
+from talk_page import murmur
+
+LONG = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen."
+LOST = ("WebSocket connection to",)
+
+
+def test_a_cut_connection_is_made_again_and_the_talk_told(open_page, stub):
+    talk = open_page(stub.url)
+    talk.tolerated += LOST
+    talk.start()
+    talk.type("First question")
+    talk.state("Speaking")
+    talk.state("Listening")
+    stub.cut()
+    talk.state("Listening")
+    talk.notice("Connected again")
+    told = stub.of_type("conversation.item.create")[1:]
+    assert [each["item"]["role"] for each in told] == ["user", "assistant"]
+    assert told[1]["item"]["content"] == [{"type": "output_text", "text": stub.script.answer.text + " "}]
+    talk.type("Second question")
+    talk.state("Speaking")
+    expect(talk.entries("user")).to_have_text(["First question", "Second question"])
+    expect(talk.entries("assistant")).to_have_count(2)
+
+
+def test_a_server_that_offers_it_is_resumed(open_page, stub):
+    stub.script.offers_resume = True
+    talk = open_page(stub.url)
+    talk.tolerated += LOST
+    talk.start()
+    talk.type("First question")
+    talk.state("Speaking")
+    talk.state("Listening")
+    stub.cut()
+    talk.notice("Go on talking")
+    assert stub.connections == 2
+    assert len(stub.of_type("conversation.item.create")) == 1
+    assert len(stub.of_type("session.update")) == 1
+
+
+def test_cut_in_mid_answer(open_page, stub):
+    stub.script.answer = tone_answer(LONG)
+    talk = open_page(stub.url)
+    talk.tolerated += LOST
+    talk.start()
+    talk.type("Count")
+    talk.state("Speaking")
+    talk.page.wait_for_timeout(800)
+    stub.cut()
+    talk.notice("Connected again")
+    expect(talk.page.locator(".entry.assistant[data-status=interrupted]")).to_have_count(1)
+    told = stub.of_type("conversation.item.create")[-1]["item"]
+    assert told["role"] == "assistant"
+    assert LONG.startswith(told["content"][0]["text"].strip())
+    assert 0 < len(told["content"][0]["text"]) < len(LONG)
+
+
+def test_server_away_and_back(open_page, stub):
+    talk = open_page(stub.url)
+    talk.tolerated += (*LOST, "ERR_CONNECTION_REFUSED")
+    talk.start()
+    stub.stop()
+    talk.state("Reconnecting", timeout_s=10)
+    talk.notice("The connection was lost")
+    talk.screenshot("reconnecting")
+    talk.screenshot("reconnecting", "phone")
+    stub.start()
+    talk.page.get_by_role("button", name="Try now").click()
+    talk.state("Listening")
+    talk.notice("Connected again")
+
+
+def test_reload_goes_on_with_the_talk(open_page, stub):
+    talk = open_page(stub.url)
+    talk.start()
+    talk.type("First question")
+    talk.state("Speaking")
+    talk.state("Listening")
+    talk.page.reload()
+    expect(talk.entries("user")).to_have_text("First question")
+    expect(talk.page.locator("#main-label")).to_have_text("Continue the talk")
+    talk.screenshot("reloaded")
+    talk.start()
+    assert [each["item"]["role"] for each in stub.of_type("conversation.item.create")[1:]] == [
+        "user",
+        "assistant",
+    ]
+    expect(talk.entries("user")).to_have_count(1)
+    expect(talk.entries("assistant")).to_have_count(1)
+    talk.page.get_by_role("button", name="End", exact=True).click()
+    talk.page.reload()
+    expect(talk.entries("user")).to_have_count(0)
+
+
+def test_refused_microphone(open_page, stub):
+    talk = open_page(stub.url, permissions=())
+    talk.page.locator("#main-button").click()
+    talk.notice("The microphone is blocked for this page. Allow it in the site settings")
+    talk.state("Microphone off")
+    talk.screenshot("refused")
+    talk.screenshot("refused", "phone")
+    talk.type("Then I type")
+    talk.state("Speaking")
+    talk.context.grant_permissions(["microphone"])
+    talk.page.get_by_role("button", name="Turn microphone on").click()
+    talk.state("Listening")
+    expect(talk.page.locator("#notices")).not_to_contain_text("blocked")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("NotFoundError", "No microphone was found. Plug one in"),
+        ("NotReadableError", "Another program is using the microphone"),
+    ],
+)
+def test_no_microphone(open_page, stub, name, sentence):
+    talk = open_page(stub.url)
+    talk.fail_media(name)
+    talk.page.locator("#main-button").click()
+    talk.notice(sentence)
+
+
+def test_no_camera(open_page, stub):
+    talk = open_page(stub.url)
+    talk.fail_media("NotFoundError")
+    talk.page.locator("#camera-button").click()
+    talk.notice("No camera was found. You can add a picture instead")
+
+
+def test_unplugged_microphone(open_page, stub):
+    talk = open_page(stub.url)
+    talk.start()
+    talk.page.evaluate("probe.track.dispatchEvent(new Event('ended'))")
+    talk.notice("The microphone went away")
+    talk.state("Microphone off")
+    talk.page.get_by_role("button", name="Turn microphone on").click()
+    talk.state("Listening")
+
+
+def test_a_stalling_network_is_counted_and_said(open_page, stub):
+    stub.script.answer = tone_answer(LONG)
+    stub.script.gap_s = 1.5
+    talk = open_page(stub.url)
+    talk.start()
+    talk.say(murmur(0.6))
+    talk.state("Speaking")
+    talk.page.get_by_role("button", name="Settings & timing").click()
+    talk.page.get_by_role("tab", name="Timing").click()
+    expect(talk.page.locator("#figures")).to_contain_text("1gap in the sound", timeout=8000)
+    expect(talk.entries("assistant")).to_have_text(LONG, timeout=10_000)
+
+
+def test_a_full_server(open_page, stub):
+    stub.script.refuse = (1013, "full")
+    talk = open_page(stub.url)
+    talk.page.locator("#main-button").click()
+    talk.notice("The server is full at the moment")
+    stub.script.refuse = None
+    talk.state("Listening", timeout_s=8)
+
+
+def test_a_server_that_ends_the_talk(open_page, stub):
+    stub.script.refuse = (1008, "invalid API key")
+    talk = open_page(stub.url)
+    talk.page.locator("#main-button").click()
+    talk.notice("The server ended the talk: invalid API key.")
+    talk.state("Ready")
+    expect(talk.page.locator("#main-label")).to_have_text("Start talking")
+
+
+def test_a_failed_answer(open_page, stub):
+    stub.script.error = {"code": "stage_lost", "message": "the voice was restarted"}
+    talk = open_page(stub.url)
+    talk.start()
+    talk.type("Hello")
+    talk.notice("This answer failed: the voice was restarted. Ask again.")
+    talk.state("Listening")
+
+
+def test_a_file_that_is_no_picture(open_page, stub):
+    talk = open_page(stub.url)
+    talk.page.set_input_files(
+        "#picture-file", {"name": "a.png", "mimeType": "image/png", "buffer": b"nothing"}
+    )
+    talk.notice("That file is not a picture")
