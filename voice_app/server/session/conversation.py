@@ -1,8 +1,10 @@
 """The items of a talk, in order: what was said by whom, and how much of it was heard."""
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 
@@ -52,7 +54,7 @@ class Spoken:
         if self.cut_s is None:
             return self.text
         # A tick of tolerance: a cut in whole milliseconds may fall just short of its own mark.
-        position = bisect_right([seconds for _, seconds in self.marks], self.cut_s + 0.0015)
+        position = bisect_right(self.marks, self.cut_s + 0.0015, key=itemgetter(1))
         return self.text[: self.marks[position - 1][0]] if position else ""
 
 
@@ -92,7 +94,11 @@ class Conversation:
 
     def __init__(self, audio_s: float = 120.0) -> None:
         self._items: list[Item] = []
-        self._audio_samples = int(audio_s * 16_000)
+        self._by_id: dict[str, Item] = {}
+        self._recordings: deque[Recording] = deque()
+        self._samples_kept = 0
+        self._most_samples = int(audio_s * 16_000)
+        self._recent_from = 0
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self._items)
@@ -101,7 +107,7 @@ class Conversation:
         return len(self._items)
 
     def __contains__(self, item_id: str) -> bool:
-        return self._find(item_id) is not None
+        return item_id in self._by_id
 
     @property
     def last_id(self) -> str | None:
@@ -121,50 +127,56 @@ class Conversation:
             )
         position = self._position_after(previous_item_id)
         self._items.insert(position, item)
-        self._drop_old_audio()
+        self._recent_from += position < self._recent_from
+        self._by_id[item.id] = item
+        self._keep_audio(item)
         return self._items[position - 1].id if position else None
+
+    def recent(self, most: int, keep: float) -> list[Item]:
+        """The items that an answer takes into account: at most `most`. When there are more, the oldest leave
+        so that `keep` (a share) of that number is left: rarely and many at once, so that the prompts of
+        neighbouring turns begin alike and share their cache."""
+        if len(self._items) - self._recent_from > most:
+            self._recent_from = len(self._items) - int(most * keep)
+        return self._items[self._recent_from :]
 
     def _position_after(self, previous_item_id: str | None) -> int:
         if previous_item_id is None:
             return len(self._items)
         if previous_item_id == "root":
             return 0
-        position = self._find(previous_item_id)
-        if position is None:
+        if previous_item_id not in self:
             raise ProtocolError(
                 "invalid_value",
                 f"Error adding item: the previous item with id '{previous_item_id}' does not exist.",
                 param="previous_item_id",
             )
-        return position + 1
+        return self._find(previous_item_id) + 1
 
     def get(self, item_id: str) -> Item | None:
-        position = self._find(item_id)
-        return None if position is None else self._items[position]
+        return self._by_id.get(item_id)
 
     def delete(self, item_id: str) -> bool:
         """Whether there was such an item."""
-        position = self._find(item_id)
-        if position is None:
+        if self._by_id.pop(item_id, None) is None:
             return False
+        position = self._find(item_id)
         del self._items[position]
+        self._recent_from -= position < self._recent_from
         return True
 
-    def _find(self, item_id: str) -> int | None:
+    def _find(self, item_id: str) -> int:
         # From the end: what is asked for is nearly always recent.
-        for position in range(len(self._items) - 1, -1, -1):
-            if self._items[position].id == item_id:
-                return position
-        return None
+        return next(i for i in range(len(self._items) - 1, -1, -1) if self._items[i].id == item_id)
 
-    def _drop_old_audio(self) -> None:
+    def _keep_audio(self, item: Item) -> None:
         """The oldest recordings go when their sum is beyond the bound: memory must not grow with time."""
-        kept = 0
-        for item in reversed(self._items):
-            if not isinstance(item, MessageItem):
-                continue
+        if isinstance(item, MessageItem):
             for part in item.content:
                 if isinstance(part, Recording) and part.samples is not None:
-                    kept += len(part.samples)
-                    if kept > self._audio_samples:
-                        part.samples = None
+                    self._recordings.append(part)
+                    self._samples_kept += len(part.samples)
+        while self._samples_kept > self._most_samples and len(self._recordings) > 1:
+            oldest = self._recordings.popleft()
+            self._samples_kept -= 0 if oldest.samples is None else len(oldest.samples)
+            oldest.samples = None

@@ -1,112 +1,62 @@
-"""What comes in through the microphone: kept, cut into frames, judged, and put to the turn machine."""
+"""The turn machine, fed from the microphone and told who has the floor."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
-from voice_app.server import sound
-from voice_app.server.protocol.config import AudioInput, ServerVad
+from voice_app.server.protocol.config import AudioInput
 from voice_app.server.protocol.errors import ProtocolError
 from voice_app.server.session import turns
-from voice_app.server.session.vad import FRAME_SAMPLES, SpeechDetector
+from voice_app.server.session.microphone import Microphone
 
 MIN_COMMIT_MS = 100
-MAX_BUFFER_MS = 600_000
-"""Longest sound of one turn."""
-_PER_MS = sound.EAR_RATE // 1000
-_SPARE_MS = 2_000
-"""Sound kept beyond the prefix while nobody speaks, so that it is pruned rarely."""
+MAX_TURN_MS = 600_000
+"""Longest sound of one turn that waits to be committed."""
 
 
 class Hearing:
-    """The input buffer and the turn machine over it. Positions are ms since the session's first sample.
-
-    Methods that move the machine yield its actions one by one; the caller carries each out before it
+    """Methods that move the machine yield its actions one by one; the caller carries each out before it
     asks for the next, because an action (a reply that starts) may change how the next frame is taken."""
 
-    def __init__(
-        self, config: AudioInput, rules: turns.Rules, make_detector: Callable[[float], SpeechDetector]
-    ) -> None:
-        self._make_detector = make_detector
+    def __init__(self, microphone: Microphone, rules: turns.Rules) -> None:
+        self._microphone = microphone
         self._rules = rules
         self._state = turns.State()
-        self._config = config
-        self._stream = sound.EarStream(config.format)
-        self._detector: SpeechDetector | None = None
-        self._sound = bytearray()
-        self._base = 0
-        self._framed = 0
-        self._set_detector()
 
     @property
-    def position_ms(self) -> int:
-        """How much was heard in this session."""
-        return (self._base + len(self._sound) // 2) // _PER_MS
-
-    @property
-    def speaking(self) -> bool:
-        return self._state.user is turns.User.SPEAKING
+    def _quiet(self) -> bool:
+        return self._state.user is turns.User.QUIET
 
     def configure(self, config: AudioInput, rules: turns.Rules) -> None:
         """The session's configuration changed."""
-        if config.format != self._config.format:
-            self._stream = sound.EarStream(config.format)
-        detection_before = self._config.turn_detection
-        self._config, self._rules = config, rules
-        if config.turn_detection != detection_before:
-            self._set_detector()
-
-    def _set_detector(self) -> None:
-        detection = self._config.turn_detection
-        if detection is None:
-            self._detector = None
-            return
-        if self._detector is None:
-            # What came before was not listened to.
-            self._framed = self._base + len(self._sound) // 2
-            self._state = replace(self._state, user=turns.User.QUIET, heard_ms=self.position_ms)
-        self._detector = self._make_detector(
-            detection.threshold if isinstance(detection, ServerVad) else ServerVad().threshold
-        )
+        was_listening = self._microphone.listening
+        self._microphone.configure(config)
+        self._rules = rules
+        if self._microphone.listening and not was_listening:
+            self._state = replace(self._state, user=turns.User.QUIET, heard_ms=self._microphone.position_ms)
 
     def append(self, data: bytes, now: float) -> Iterator[turns.Action]:
-        """More sound in the client's format."""
-        heard = self._stream.feed(data)
-        if self._pending_ms() + len(heard) // _PER_MS > MAX_BUFFER_MS:
+        """More sound in the client's format. Raises ProtocolError when too much waits to be committed."""
+        if not self._microphone.listening and self._waiting_ms() > MAX_TURN_MS:
             raise ProtocolError(
                 "invalid_value",
-                f"The input audio buffer holds {MAX_BUFFER_MS // 60_000} minutes: commit or clear it.",
+                f"The input audio buffer holds {MAX_TURN_MS // 60_000} minutes: commit or clear it.",
                 param="audio",
             )
-        self._sound += heard.tobytes()
-        while self._detector is not None and self._framed + FRAME_SAMPLES <= self._end:
-            start = (self._framed - self._base) * 2
-            frame = bytes(self._sound[start : start + FRAME_SAMPLES * 2])
-            self._framed += FRAME_SAMPLES
-            yield from self._step(turns.Frame(self._detector.is_speech(frame)), now)
-        self._prune()
+        for speech in self._microphone.hear(data):
+            yield from self._step(turns.Frame(speech), now)
+        self._microphone.forget_before(self._needed_from_ms())
 
-    @property
-    def _end(self) -> int:
-        return self._base + len(self._sound) // 2
+    def _waiting_ms(self) -> int:
+        return self._microphone.position_ms - self._state.floor_ms
 
-    def _pending_ms(self) -> int:
-        if self._detector is not None and self._state.user is turns.User.QUIET:
-            return 0
-        return self.position_ms - self._state.floor_ms
-
-    def _prune(self) -> None:
-        """Forget what no turn can reach any more."""
-        keep_from = self._state.floor_ms
-        if self._detector is not None and self._state.user is turns.User.QUIET:
-            keep_from = max(keep_from, self._state.heard_ms - self._rules.prefix_ms)
-        elif self._detector is not None:
-            keep_from = max(keep_from, self._state.onset_ms - self._rules.prefix_ms)
-        spare = keep_from * _PER_MS - self._base
-        if spare > _SPARE_MS * _PER_MS:
-            del self._sound[: spare * 2]
-            self._base += spare
+    def _needed_from_ms(self) -> int:
+        """No turn, present or to come, begins earlier."""
+        if not self._microphone.listening:
+            return self._state.floor_ms
+        begin = self._state.heard_ms if self._quiet else self._state.onset_ms
+        return max(self._state.floor_ms, begin - self._rules.prefix_ms)
 
     def tick(self, now: float) -> Iterator[turns.Action]:
         """Time has passed."""
@@ -114,7 +64,7 @@ class Hearing:
 
     def deadline(self) -> float | None:
         """When `tick` should be called."""
-        return None if self._detector is None else turns.deadline(self._state, self._rules)
+        return turns.deadline(self._state, self._rules) if self._microphone.listening else None
 
     def words(self, *, back_channel: bool, now: float) -> Iterator[turns.Action]:
         """What the sound over the reply turned out to be."""
@@ -133,28 +83,28 @@ class Hearing:
 
     def cut(self, start_ms: int, end_ms: int) -> np.ndarray:
         """[n] int16 at 16 kHz: the sound between two positions, as far as it is kept."""
-        first = max(0, start_ms * _PER_MS - self._base)
-        last = max(first, end_ms * _PER_MS - self._base)
-        return np.frombuffer(bytes(self._sound[first * 2 : last * 2]), "<i2")
+        return self._microphone.cut(start_ms, end_ms)
 
     def commit(self, now: float) -> tuple[np.ndarray, list[turns.Action]]:
         """The client says that the turn is over: its sound, and what that changes. Raises ProtocolError if
         there is less than 100 ms of it."""
-        start = self._state.start_ms if self.speaking else self._state.floor_ms
-        heard_ms = self.position_ms - max(start, self._base // _PER_MS)
-        if heard_ms < MIN_COMMIT_MS:
+        speaking = self._state.user is turns.User.SPEAKING
+        start = self._state.start_ms if speaking else self._state.floor_ms
+        end = self._microphone.position_ms
+        kept_ms = end - max(start, self._microphone.kept_from_ms)
+        if kept_ms < MIN_COMMIT_MS:
             raise ProtocolError(
                 "input_audio_buffer_commit_empty",
                 "Error committing input audio buffer: buffer too small. Expected at least "
-                f"{MIN_COMMIT_MS}ms of audio, but buffer only has {heard_ms:.2f}ms of audio.",
+                f"{MIN_COMMIT_MS}ms of audio, but buffer only has {kept_ms:.2f}ms of audio.",
             )
-        samples = self.cut(start, self.position_ms)
+        samples = self.cut(start, end)
         return samples, self.clear(now)
 
     def clear(self, now: float) -> list[turns.Action]:
         """Forget the sound so far."""
-        self._state = replace(self._state, heard_ms=self.position_ms)
-        self._framed = max(self._framed, self.position_ms * _PER_MS)
+        self._microphone.skip()
+        self._state = replace(self._state, heard_ms=self._microphone.position_ms)
         actions = list(self._step(turns.BufferTaken(), now))
-        self._prune()
+        self._microphone.forget_before(self._needed_from_ms())
         return actions

@@ -73,11 +73,12 @@ def _parts(content: Content) -> tuple[m.Part, ...]:
         case Picture(data):
             return (m.ImagePart(data),)
         case Recording(samples, transcript):
-            if samples is not None:
-                return (audio_part(samples, transcript),)
-            return (m.TextPart(transcript),) if transcript else ()
+            # Known words stand for the sound: the same prompt (and so the same cache), and less to send.
+            if transcript is not None:
+                return (m.TextPart(transcript),) if transcript else ()
+            return (audio_part(samples),) if samples is not None else ()
 
 
-def audio_part(samples: np.ndarray, transcript: str | None = None) -> m.AudioPart:
+def audio_part(samples: np.ndarray) -> m.AudioPart:
     """[n] int16 at 16 kHz as the pipeline takes it."""
-    return m.AudioPart(samples.astype(np.float32) / 32768.0, EAR_RATE, transcript)
+    return m.AudioPart(samples.astype(np.float32) / 32768.0, EAR_RATE)

@@ -112,8 +112,14 @@ class Replies:
             for job in self._jobs.values()
             if job.voice is not None and not self.congested and (at := job.voice.next_at(now)) is not None
         ]
-        if self._playing is not None and self._playing.voice is not None and not self._playing.voice.held:
-            times.append(self._playing.voice.clock.ends_at())
+        playing = self._playing
+        if (
+            playing is not None
+            and playing.turn not in self._jobs
+            and playing.voice
+            and not playing.voice.held
+        ):
+            times.append(playing.voice.clock.ends_at())
         return min(times, default=None)
 
     # ----------------------------------------------------------------------------------- what is begun
@@ -178,13 +184,10 @@ class Replies:
         job = self._jobs.get(turn)
         if job is None:
             return
-        if job.response is None and not isinstance(event, m.TurnDone):
-            job.held.append(event)
-            return
         if job.response is None:
-            job.made = True
-            return
-        self._apply(job, event, now)
+            job.held.append(event)
+        else:
+            self._apply(job, event, now)
 
     def failed(self, turn: m.TurnId, error: VoiceAppError) -> None:
         """The pipeline lost the turn."""

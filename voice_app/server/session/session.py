@@ -20,14 +20,24 @@ from voice_app.server.session.actions import Action, Cancel, Close, Send
 from voice_app.server.session.conversation import Conversation, Item, MessageItem, Recording, Spoken
 from voice_app.server.session.hearing import Hearing
 from voice_app.server.session.item_wire import decode_base64, from_wire, to_wire
+from voice_app.server.session.microphone import Microphone
 from voice_app.server.session.replies import Replies, item_events
 from voice_app.server.session.spec import response_spec
-from voice_app.server.session.vad import SpeechDetector, WebRtcDetector
+from voice_app.server.session.vad import WebRtcDetector
 from voice_app.server.session.words import is_back_channel
 from voice_app.server.settings import TalkSettings
 
 TRUNCATE_SLACK_MS = 250
 """Real clients count up to so much more than there was; beyond, it is an error."""
+PROMPT_ITEMS = 128
+"""Most items of the conversation in a prompt, unless `truncation` is disabled; the models cut by tokens."""
+PROMPT_KEEP = 0.8
+"""Share of them that stays when the oldest leave."""
+
+
+def webrtc_microphone(config: cfg.AudioInput) -> Microphone:
+    """A microphone whose frames WebRTC's detector judges."""
+    return Microphone(config, WebRtcDetector)
 
 
 class Session:
@@ -41,7 +51,7 @@ class Session:
         *,
         now: float,
         unix_time: float,
-        make_detector: Callable[[float], SpeechDetector] = WebRtcDetector,
+        make_microphone: Callable[[cfg.AudioInput], Microphone] = webrtc_microphone,
     ) -> None:
         self.id = session_id
         self.config = cfg.Config(model=settings.model, instructions=settings.instructions)
@@ -51,7 +61,7 @@ class Session:
         self._expires_unix = int(unix_time + settings.session_s)
         self._expires_at = now + settings.session_s
         self._actions: list[Action] = []
-        self._hearing = Hearing(self.config.audio.input, self._rules(), make_detector)
+        self._hearing = Hearing(make_microphone(self.config.audio.input), self._rules())
         self._replies = Replies(
             session_id, self.conversation, new_id("conv"), new_id, self._actions.append, settings.lead_s
         )
@@ -241,13 +251,20 @@ class Session:
     def _input(self, params: client.ResponseParams) -> list[Item]:
         """The items that a response answers: the conversation's, or those that it names."""
         if params.input is None:
-            return list(self.conversation)
+            return self._recent()
         return [
             self._referred(entry.id, f"response.input[{index}].id")
             if isinstance(entry, ItemReference)
             else from_wire(entry, self._new_id, self.config.audio.input.format)
             for index, entry in enumerate(params.input)
         ]
+
+    def _recent(self) -> list[Item]:
+        truncation = self.config.truncation
+        if truncation == "disabled":
+            return list(self.conversation)
+        keep = truncation.retention_ratio if isinstance(truncation, cfg.RetentionRatio) else PROMPT_KEEP
+        return self.conversation.recent(PROMPT_ITEMS, keep)
 
     def _referred(self, item_id: str, param: str) -> Item:
         item = self.conversation.get(item_id)
@@ -296,7 +313,7 @@ class Session:
         if detection is None or not detection.create_response:
             return
         heard = MessageItem(self._user_item, "user", [Recording(self._hearing.cut(start_ms, end_ms))])
-        self._replies.speculate([*self.conversation, heard], response_spec(self.config), self._user_item)
+        self._replies.speculate([*self._recent(), heard], response_spec(self.config), self._user_item)
 
     def _commit(self, samples: Any) -> str:
         """The user's turn becomes an item; gives its id."""
@@ -313,7 +330,7 @@ class Session:
         if self._replies.active is not None:
             self._reply_due = item_id
         elif not self._replies.promote(item_id, now):
-            self._replies.reply(list(self.conversation), response_spec(self.config), item_id)
+            self._replies.reply(self._recent(), response_spec(self.config), item_id)
         self._settle(now)
 
     def _settle(self, now: float) -> None:
@@ -321,7 +338,7 @@ class Session:
         if self._reply_due is not None and self._replies.active is None:
             due, self._reply_due = self._reply_due, None
             if not self._replies.promote(due, now):
-                self._replies.reply(list(self.conversation), response_spec(self.config), due)
+                self._replies.reply(self._recent(), response_spec(self.config), due)
         taken = self._replies.floor_taken
         if taken != self._floor_taken:
             self._floor_taken = taken

@@ -13,8 +13,11 @@ as an interruption once it lasts `interrupt_ms`, or if its words say so; else th
 was held. So a cough, a door or an "mm-hm" costs nothing.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from voice_app.server.session.vad import FRAME_MS
 
@@ -52,8 +55,9 @@ class User(Enum):
     SPEAKING = "speaking"
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True):
+    """Everything the machine remembers."""
+
     user: User = User.QUIET
     heard_ms: int = 0
     """End of the last frame."""
@@ -259,7 +263,7 @@ def _overlap(state: State, rules: Rules) -> Step:
 
 def _interrupt(state: State) -> Step:
     state, actions = _start(replace(state, held=False))
-    return state, [Interrupt(), *actions]
+    return state, [*actions, Interrupt()]
 
 
 def _resume(state: State, rules: Rules) -> Step:

@@ -9,6 +9,8 @@ from voice_app.server.session.playback import PlaybackClock
 
 PIECE_MS = 100
 """Longest audio delta."""
+_TICK_S = 1e-6
+"""Times are sums of floats: what is due at a moment must be due when that moment comes."""
 
 
 class Voice:
@@ -57,7 +59,7 @@ class Voice:
     def take(self, now: float) -> list[bytes]:
         """The pieces that may be sent now; they count as sent."""
         pieces: list[bytes] = []
-        while self._pieces and not self.held and self.clock.ahead_s(now) < self._lead_s:
+        while self._pieces and not self.held and self.clock.ahead_s(now) < self._lead_s + _TICK_S:
             piece = self._pieces.popleft()
             self._queued -= len(piece)
             self.clock.sent(len(piece) / self._per_s, now)

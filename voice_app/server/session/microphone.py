@@ -1,0 +1,92 @@
+"""The client's microphone: its sound kept as long as a turn may need it, and cut into judged frames."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from voice_app.server import sound
+from voice_app.server.protocol.config import AudioInput, ServerVad
+from voice_app.server.session.vad import FRAME_SAMPLES, SpeechDetector
+
+PER_MS = sound.EAR_RATE // 1000
+_SPARE_MS = 2_000
+"""Sound kept beyond what is needed, so that it is pruned rarely."""
+
+
+class Microphone:
+    """Positions are ms since the session's first sample. With turn detection off, nothing is judged."""
+
+    def __init__(self, config: AudioInput, make_detector: Callable[[float], SpeechDetector]) -> None:
+        self._make_detector = make_detector
+        self._config = config
+        self._stream = sound.EarStream(config.format)
+        self._detector = self._new_detector()
+        self._sound = bytearray()
+        self._base = 0
+        """Position of the first sample kept, in samples."""
+        self._framed = 0
+        """Up to where frames were judged, in samples."""
+
+    @property
+    def position_ms(self) -> int:
+        """How much was heard in this session."""
+        return self._end // PER_MS
+
+    @property
+    def kept_from_ms(self) -> int:
+        return self._base // PER_MS
+
+    @property
+    def listening(self) -> bool:
+        return self._detector is not None
+
+    @property
+    def _end(self) -> int:
+        return self._base + len(self._sound) // 2
+
+    def configure(self, config: AudioInput) -> None:
+        """The session's configuration changed."""
+        if config.format != self._config.format:
+            self._stream = sound.EarStream(config.format)
+        changed = config.turn_detection != self._config.turn_detection
+        self._config = config
+        if changed:
+            if not self.listening:
+                # What came before was not listened to.
+                self.skip()
+            self._detector = self._new_detector()
+
+    def _new_detector(self) -> SpeechDetector | None:
+        detection = self._config.turn_detection
+        if detection is None:
+            return None
+        return self._make_detector(
+            detection.threshold if isinstance(detection, ServerVad) else ServerVad().threshold
+        )
+
+    def hear(self, data: bytes) -> Iterator[bool]:
+        """More sound in the client's format; for each whole frame, whether it is speech. To be run to its
+        end, since it takes the sound in as it goes."""
+        self._sound += self._stream.feed(data).tobytes()
+        while self._detector is not None and self._framed + FRAME_SAMPLES <= self._end:
+            start = (self._framed - self._base) * 2
+            frame = bytes(self._sound[start : start + FRAME_SAMPLES * 2])
+            self._framed += FRAME_SAMPLES
+            yield self._detector.is_speech(frame)
+
+    def skip(self) -> None:
+        """Judge nothing of what was heard so far."""
+        self._framed = self._end
+
+    def cut(self, start_ms: int, end_ms: int) -> np.ndarray:
+        """[n] int16 at 16 kHz: the sound between two positions, as far as it is kept."""
+        first = max(0, start_ms * PER_MS - self._base)
+        last = max(first, end_ms * PER_MS - self._base)
+        return np.frombuffer(bytes(self._sound[first * 2 : last * 2]), "<i2")
+
+    def forget_before(self, position_ms: int) -> None:
+        """No turn will ask for anything earlier."""
+        spare = position_ms * PER_MS - self._base
+        if spare > _SPARE_MS * PER_MS:
+            del self._sound[: spare * 2]
+            self._base += spare
