@@ -1,20 +1,35 @@
 """Helpers of the pipeline tests: configurations of the toy pack, requests, and what comes back."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from pipeline_toys import SAMPLES_PER_FRAME
 
 from voice_app import messages as m
 from voice_app.config import PackConfig, PipelineConfig
+from voice_app.pipeline.transport import shm
 
 
-def config(layout: str = "cpu", *, model: str | None = None, **fields) -> PipelineConfig:
+def config(
+    layout: str = "cpu",
+    *,
+    pack: str = "pipeline_toys:create",
+    model: str | None = None,
+    max_turns: int = 64,
+    start_timeout_s: float = 60.0,
+    turn_timeout_s: float = 60.0,
+) -> PipelineConfig:
     """The toy pack in `layout`."""
-    pack = PackConfig(pack="pipeline_toys:create", model=model)
     return PipelineConfig(
-        pack=pack, layout=layout, **{"start_timeout_s": 60.0, "turn_timeout_s": 60.0} | fields
+        pack=PackConfig(pack=pack, model=model),
+        layout=layout,
+        max_turns=max_turns,
+        start_timeout_s=start_timeout_s,
+        turn_timeout_s=turn_timeout_s,
     )
 
 
@@ -43,11 +58,11 @@ class Answer:
         return bytes((sound[::SAMPLES_PER_FRAME] * 256).astype(np.uint8)).decode()
 
 
-async def read(stream: AsyncIterator[m.TurnEvent]) -> Answer:
-    """The whole turn. Checks that chunks follow on each other."""
+async def read(stream: AsyncIterator[m.TurnEvent], *already: m.TurnEvent) -> Answer:
+    """The whole turn, of which some was read `already`. Checks that chunks follow on each other."""
     answer = Answer()
     position = 0
-    async for event in stream:
+    for event in [*already, *[event async for event in stream]]:
         assert answer.done is None, "an event after TurnDone"
         answer.kinds.append(type(event).__name__)
         match event:
@@ -64,3 +79,25 @@ async def read(stream: AsyncIterator[m.TurnEvent]) -> Answer:
             case _:
                 pass
     return answer
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Wait for what another process does."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # Another process: there is no event to wait for.
+
+
+def runs() -> set[str]:
+    """The ids of the runs whose folders exist. Every test has a folder of its own for them."""
+    return {path.name.rpartition("-")[2] for path in Path(os.environ["VOICE_APP_RUN_DIR"]).iterdir()}
+
+
+def segments(of_runs: set[str]) -> set[str]:
+    """Names in /dev/shm that carry one of these ids."""
+    return {p.name for p in shm.FOLDER.glob(f"{shm.PREFIX}*") if p.name.split("-")[4] in of_runs}
+
+
+def descriptors(pid: int | None) -> int:
+    """Open files of a process."""
+    return len(os.listdir(f"/proc/{pid or 'self'}/fd"))

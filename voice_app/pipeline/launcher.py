@@ -1,6 +1,7 @@
 """Starts the worker processes, watches them, restarts those that die, ends them."""
 
 import asyncio
+import functools
 import logging
 import os
 import sys
@@ -95,6 +96,8 @@ class Launcher:
             asyncio.create_task(self._supervise(worker), name=f"supervise-{name}")
             for name, worker in self.workers.items()
         ]
+        for task, future in zip(self._tasks, self._settled.values(), strict=True):
+            task.add_done_callback(functools.partial(_pass_on, future))
         await asyncio.gather(*self._settled.values())
 
     async def stop(self) -> None:
@@ -236,6 +239,12 @@ class Launcher:
             future.set_result(None)
         else:
             future.set_exception(error)
+
+
+def _pass_on(settled: asyncio.Future[None], supervisor: asyncio.Task[None]) -> None:
+    """A supervisor that failed by itself must not leave `start` waiting."""
+    if not supervisor.cancelled() and (error := supervisor.exception()) and not settled.done():
+        settled.set_exception(error)
 
 
 def _obituary(name: str, code: int | None, lived_s: float, last_lines: list[str]) -> str:

@@ -59,6 +59,7 @@ class Worker:
         self._config = config
         self._stages: dict[Stage, StageRuntime] = {}
         self._exit_code = 0
+        self._loader = threading.Thread(target=self._load, name="load", daemon=True)
         self._wire = Wire(config.addresses[config.name])
         for node, address in config.addresses.items():
             self._wire.connect(node, address)
@@ -76,7 +77,7 @@ class Worker:
 
     def run(self) -> int:
         """Serve until told to end; returns the exit code."""
-        threading.Thread(target=self._load, name="load", daemon=True).start()
+        self._loader.start()
         told = HandOffStats()
         while True:
             # An idle worker does not wake, but for the last figures that it has not told yet.
@@ -98,6 +99,8 @@ class Worker:
 
     def close(self) -> None:
         """Leave nothing behind in the file system."""
+        if self._exit_code:
+            self._loader.join(STOP_TIMEOUT_S)  # It is just writing why it failed.
         for stage in self._stages.values():
             stage.stop(STOP_TIMEOUT_S / len(self._stages))
         self._outgoing.close()
