@@ -46,7 +46,14 @@ class Crowd:
         firsts = [turn.first_audio_ms for turn in self.turns]
         longest = max(turn.gap_ms for turn in self.turns)
         p50, p95 = report.percentile(firsts, 50), report.percentile(firsts, 95)
-        return (self.people, len(self.turns), f"{p50:.0f} ms", f"{p95:.0f} ms", self.gaps, f"{longest:.0f} ms")
+        return (
+            self.people,
+            len(self.turns),
+            f"{p50:.0f} ms",
+            f"{p95:.0f} ms",
+            self.gaps,
+            f"{longest:.0f} ms",
+        )
 
     def as_json(self) -> dict[str, object]:
         return {
