@@ -8,6 +8,7 @@ from fastapi import FastAPI, Response, WebSocket
 from voice_app.config import PipelineConfig
 from voice_app.pipeline import graph
 from voice_app.pipeline.client import PipelineStatus, WorkerState
+from voice_app.server.page import mount_page
 from voice_app.server.pipeline import Pipeline
 from voice_app.server.settings import ServerSettings
 from voice_app.server.websocket import serve_talk
@@ -40,6 +41,7 @@ def create_app(pipeline: Pipeline, settings: ServerSettings | None = None) -> Fa
     async def realtime(socket: WebSocket) -> None:
         await serve_talk(socket, pipeline, settings)
 
+    mount_page(app)
     return app
 
 
