@@ -4,7 +4,7 @@
 models that call functions by themselves.
 """
 
-from voice_app.models.functions.plan import FunctionResult, plan
+from voice_app.models.functions.plan import ALL, EXACT, FunctionResult, plan
 from voice_app.models.functions.tools import TOOLS, Tool
 
-__all__ = ["TOOLS", "FunctionResult", "Tool", "plan"]
+__all__ = ["ALL", "EXACT", "TOOLS", "FunctionResult", "Tool", "plan"]

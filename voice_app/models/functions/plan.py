@@ -10,6 +10,7 @@ from voice_app.models.functions.dates import spoken_date
 from voice_app.models.functions.question import bare, normalise
 from voice_app.models.functions.recall import facts, spoken_greeting, spoken_recall
 from voice_app.models.functions.sight import spoken_sight
+from voice_app.models.functions.small_talk import spoken_phrase
 from voice_app.models.functions.units import spoken_conversion
 
 
@@ -21,21 +22,35 @@ class FunctionResult:
     spoken: str
 
 
-def plan(question: str, now: datetime, earlier: Sequence[str] = (), seen: str = "") -> FunctionResult | None:
+ALL = ("recall", "small_talk", "camera", "date_and_time", "convert_units", "calculate")
+EXACT = ("date_and_time", "convert_units", "calculate")
+"""Those that any language model is better off with."""
+
+
+def plan(
+    question: str,
+    now: datetime,
+    earlier: Sequence[str] = (),
+    seen: str = "",
+    allowed: Sequence[str] = ALL,
+) -> FunctionResult | None:
     """The answer of the function that `question` asks for; None if it asks for none.
 
     `question` as a recogniser wrote it; `now` is the user's time; `earlier` is what the user said in the
-    turns before, oldest first; `seen` what the camera shows, as in `sight`."""
-    asked = bare(normalise(question))
-    answers = (
-        ("recall", lambda: spoken_greeting(question) or spoken_recall(asked, facts(earlier))),
-        ("camera", lambda: spoken_sight(asked, seen)),
-        ("current_time", lambda: spoken_date(asked, now)),
-        ("convert_units", lambda: spoken_conversion(asked)),
-        ("calculate", lambda: spoken_sum(asked, _last_result(earlier))),
-    )
-    for name, answer in answers:
-        if spoken := answer():
+    turns before, oldest first; `seen` what the camera shows, as in `sight`; `allowed` names
+    the functions to consider."""
+    words = normalise(question)
+    asked = bare(words)
+    answers = {
+        "recall": lambda: spoken_greeting(question) or spoken_recall(asked, facts(earlier)),
+        "small_talk": lambda: spoken_phrase(words) or spoken_phrase(asked),
+        "camera": lambda: spoken_sight(asked, seen),
+        "date_and_time": lambda: spoken_date(asked, now),
+        "convert_units": lambda: spoken_conversion(asked),
+        "calculate": lambda: spoken_sum(asked, _last_result(earlier)),
+    }
+    for name in ALL:
+        if name in allowed and (spoken := answers[name]()):
             return FunctionResult(name, spoken)
     return None
 

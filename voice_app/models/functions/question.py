@@ -23,6 +23,7 @@ _CONTRACTIONS = {
     "what're": "what are",
     "how's": "how is",
     "it's": "it is",
+    "that's": "that is",
     "i'm": "i am",
     "who's": "who is",
     "when's": "when is",

@@ -7,6 +7,8 @@ turns count; the latest one wins. Words keep the spelling that they were heard w
 import re
 from collections.abc import Iterable
 
+from voice_app.models.functions.deeds import asked_deed, deeds
+
 _STOP = r"(?=\s*(?:[.,;!?]|$| and\b| but\b| so\b| because\b| which\b| who\b| please\b))"
 _THING = r"((?:[a-z]+(?:'s)? ){0,3}?[a-z]+)"
 _STATEMENTS: tuple[tuple[re.Pattern[str], str | None], ...] = tuple(
@@ -88,6 +90,7 @@ def facts(said: Iterable[str]) -> dict[str, str]:
             for found in statement.finditer(text):
                 name = thing or _thing(found[1])
                 known[name] = _value(found[found.lastindex or 1], name, "'s name" in found[0])
+        known.update(deeds(text))
     return known
 
 
@@ -101,6 +104,8 @@ def spoken_greeting(text: str) -> str | None:
 def spoken_recall(question: str, known: dict[str, str]) -> str | None:
     """The sentence that answers a normalised question about the user; None if it asks for nothing that is
     known (a name that isn't known is said to be so)."""
+    if (deed := asked_deed(question)) in known:
+        return known[deed]
     for form, fixed in _QUESTIONS:
         found = form.fullmatch(question)
         if not found:

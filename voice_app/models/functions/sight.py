@@ -13,7 +13,7 @@ _READ = re.compile(
     r"|what (?:text|words?|letters?)\b.*(?:see|there|here)"
 )
 _LOOK = re.compile(
-    r"what (?:can|do) you see(?: now| here| there)?|what am i (?:holding|showing)\b.*|what is this(?: here)?"
+    r"what (?:(?:can|do) )?you see(?: now| here| there)?|what am i (?:holding|showing)\b.*|what is this(?: here)?"
     r"|what is (?:in|on) (?:my|the) (?:hand|camera|picture|photo|image|table|desk)|what do i have in my hand"
     r"|(?:look at this|can you see (?:this|me|it|that|what i am holding)).*"
 )
@@ -21,11 +21,20 @@ _LOOK = re.compile(
 
 def spoken_sight(question: str, seen: str) -> str | None:
     """The sentence that answers a normalised question about the picture; None if it is for the model."""
-    _, marked, text = seen.partition("text: ")
+    label, marked, text = seen.partition("text: ")
+    label = label.rstrip("; ")
     if _READ.fullmatch(question):
         if marked:
             return f"It says {text.strip()}."
         return "I can't read any text there." if seen else None
-    if _LOOK.fullmatch(question) and not seen:
-        return "I can't see anything right now."
+    if _LOOK.fullmatch(question):
+        if label:
+            return f"It looks like {_with_article(label)}."
+        return f"I can read {text.strip()}." if marked else "I can't make anything out right now."
     return None
+
+
+def _with_article(thing: str) -> str:
+    if thing.endswith("s") and not thing.endswith("ss"):
+        return thing
+    return f"{'an' if thing[0].lower() in 'aeiou' else 'a'} {thing}"

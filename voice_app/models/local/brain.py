@@ -11,6 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from voice_app.config import PackConfig
+from voice_app.models import functions
 from voice_app.models.base import Report
 from voice_app.models.local.assets import ensure
 from voice_app.models.local.brain_files import BrainFiles, converted
@@ -26,7 +27,7 @@ MAX_POSITIONS = 2048
 this takes seconds."""
 HISTORY = 1024
 """Positions of the turns that a prompt keeps."""
-STYLE = AnswerStyle(max_tokens=80, repetition_penalty=1.15)
+STYLE = AnswerStyle(max_tokens=80, repetition_penalty=1.15, functions=functions.ALL)
 DEFAULT_KV_BYTES = 256 << 20
 """5,800 positions of the packaged brain: some thirty talks with their history."""
 

@@ -34,16 +34,17 @@ MARK = Span()
 SYSTEM = "You are a friendly voice assistant. You answer in one or two short spoken sentences."
 
 EXAMPLES: tuple[tuple[str, str], ...] = (
-    ("Hey, good evening.", "Good evening! It's nice to hear from you. What's on your mind?"),
-    ("Why is the sea salty?", "Rivers wash tiny bits of salt out of the rocks and carry them into the sea."),
+    ("Hey, good evening.", "Good evening! What can I do for you?"),
     ("Which city is the capital of Portugal?", "The capital of Portugal is Lisbon."),
-    ("[camera: acoustic guitar]\nWhat am I holding here?", "You are holding an acoustic guitar."),
-    (
-        "I'm a bit nervous about my exam.",
-        "Take a slow, deep breath. You have prepared well and you can do it.",
-    ),
-    ("[camera: street sign; text: BAKERY]\nCan you read that for me?", "The sign says bakery."),
-    ("Who won the match last night?", "I can't look up the news, so I don't know."),
+    ("Why is the sea salty?", "Rivers wash tiny bits of salt out of the rocks and carry them into the sea."),
+    ("[camera: acoustic guitar]\nWhat have I got here?", "You have an acoustic guitar."),
+    ("Which bird can't fly?", "The penguin can't fly."),
+    ("I'm a bit nervous about my exam.", "Take a slow, deep breath. You have prepared well and can do it."),
+    ("Who wrote Oliver Twist?", "Oliver Twist was written by Charles Dickens."),
+    ("My cousin plays the violin.", "How lovely! The violin is a beautiful instrument."),
+    ("Which instrument does my cousin play?", "Your cousin plays the violin."),
+    ("What color is fresh snow?", "Fresh snow is white."),
+    ("[camera: bicycle]\nIs that a boat?", "No, that is a bicycle."),
     ("Blorp the wibble fenk.", "Sorry, I didn't understand that. Could you say it again?"),
     ("How do I keep basil fresh?", "Put the stems in a glass of water and keep it out of the cold."),
 )

@@ -25,10 +25,11 @@ _WARM_COUNTS = (1, 8, 32, 256)
 @dataclass(frozen=True, slots=True)
 class AnswerStyle:
     """How a brain answers unless the request says otherwise. `max_tokens` also bounds what a request may ask
-    for: spoken answers are short."""
+    for: spoken answers are short. `functions`: the built-in ones that may answer in its place."""
 
     max_tokens: int
     repetition_penalty: float
+    functions: Sequence[str]
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class Thinker:
                 "say or show less at once",
                 param="messages",
             )
-        result = _planned(turns, params.now)
+        result = self._planned(turns, params.now)
         forced = self._tokens.encode(result.spoken) if result else []
         return Prompt(
             keys=joined.ids,
@@ -98,6 +99,12 @@ class Thinker:
             pages = range(-(-count // self.page_size))
             hidden = self._engine.forward(self._engine.embed([0] * count), [Chunk(0, count, pages)])
             self._engine.logits(hidden[-1:])
+
+    def _planned(self, turns: Sequence[UserTurn], now: str | None) -> FunctionResult | None:
+        """What a built-in function says to the last turn."""
+        time = datetime.fromisoformat(now) if now else datetime.now().astimezone()
+        *earlier, last = turns
+        return plan(last.words, time, [turn.words for turn in earlier], last.seen, self._style.functions)
 
     def _sampling(self, asked: Sampling, greedy: bool) -> Sampling:
         penalty = asked.repetition_penalty
@@ -152,10 +159,3 @@ class Thinker:
 def _answer(step: SequenceStep) -> _Answer:
     assert isinstance(step.prompt.state, _Answer)
     return step.prompt.state
-
-
-def _planned(turns: Sequence[UserTurn], now: str | None) -> FunctionResult | None:
-    """What a built-in function says to the last turn."""
-    time = datetime.fromisoformat(now) if now else datetime.now().astimezone()
-    *earlier, last = turns
-    return plan(last.words, time, [turn.words for turn in earlier], last.seen)
