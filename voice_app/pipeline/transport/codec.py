@@ -84,8 +84,9 @@ class Decoder:
         dtype = np.dtype(name)
         if dtype.kind not in _KINDS:
             raise ValueError(f"dtype {name} is not a plain number")
-        if not isinstance(offset, int) or offset < 0:
-            raise ValueError("array offset is not a position")
+        # numpy checks the end against the buffer, but takes negative lengths and positions.
+        if not isinstance(shape, list) or not all(isinstance(n, int) and n >= 0 for n in (*shape, offset)):
+            raise ValueError("array shape or offset is not a count")
         return np.ndarray(shape, dtype, self._buffer, offset)
 
 

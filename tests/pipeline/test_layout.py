@@ -1,0 +1,155 @@
+"""Layouts, the router, and what `voice-app graph` prints."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pipeline_talk import config
+
+from voice_app.config import PackConfig, PipelineConfig
+from voice_app.errors import ConfigError
+from voice_app.messages import Stage
+from voice_app.pipeline import graph, layout
+from voice_app.pipeline.client import PipelineClient
+from voice_app.pipeline.transport.base import TransportKind
+from voice_app.pipeline.transport.router import Place, route
+
+REFERENCE, SHM, IPC, MOONCAKE = TransportKind
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "arrays", "peer_access", "expected"),
+    [
+        (Place("a"), Place("a"), True, True, REFERENCE),
+        (Place("a", "cuda:0"), Place("a", "cuda:1"), True, True, REFERENCE),
+        (Place("a"), Place("b"), True, True, SHM),
+        (Place("a", "cuda:0"), Place("b"), True, True, SHM),
+        (Place("a"), Place("b", "cuda:0"), True, True, SHM),
+        (Place("a", "cuda:0"), Place("b", "cuda:0"), True, True, IPC),
+        (Place("a", "cuda:0"), Place("b", "cuda:1"), True, True, IPC),
+        (Place("a", "cuda:0"), Place("b", "cuda:1"), True, False, SHM),
+        (Place("a", "cuda:0"), Place("b", "cuda:1"), False, True, SHM),
+        (Place("a", host="x"), Place("b", host="y"), True, True, MOONCAKE),
+        (Place("a", "cuda:0", "x"), Place("b", "cuda:0", "y"), True, True, MOONCAKE),
+    ],
+)
+def test_route(
+    source: Place, target: Place, arrays: bool, peer_access: bool, expected: TransportKind
+) -> None:
+    assert route(source, target, arrays=arrays, peer_access=peer_access) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("single", [REFERENCE] * 11),
+        # Text side and voice side: whatever goes to the talker changes process.
+        ("cpu", [REFERENCE] * 6 + [SHM, REFERENCE, SHM, SHM, SHM]),
+        ("one-gpu", [SHM] * 3 + [REFERENCE] * 2 + [SHM] + [REFERENCE] * 2 + [SHM] + [REFERENCE] * 2),
+        # Ids and all that comes from the CPU by shared memory, what lies on a GPU by CUDA IPC.
+        ("two-gpu", [SHM] * 3 + [REFERENCE] * 2 + [SHM, IPC, IPC, SHM, IPC, IPC]),
+    ],
+)
+def test_every_edge_of_the_named_layouts(name: str, expected: list[TransportKind]) -> None:
+    places = layout.load(name)
+    assert [layout.transport(edge, places) for edge in graph.EDGES] == expected
+
+
+def test_describe_has_all_stages_and_edges_and_is_json() -> None:
+    tables = layout.describe(PipelineConfig(layout="two-gpu"))
+    assert json.loads(json.dumps(tables)) == tables
+    assert [row["stage"] for row in tables["stages"]] == [str(s) for s in Stage]
+    assert [row["edge"] for row in tables["edges"]] == list(range(1, 12))
+    assert tables["edges"][6] == {
+        "edge": 7,
+        "source": "thinker",
+        "target": "talker_ar",
+        "what": "the token's vector",
+        "size": "2,048 x 2 B = 4 KB",
+        "often": "every token",
+        "transport": "CUDA IPC",
+    }
+
+
+def _write(path: Path, changes: str = "", **workers: str) -> Path:
+    tables = {str(s): f'worker = "{workers.get(s, "w")}"\n' for s in Stage}
+    path.write_text("".join(f"[stages.{s}]\n{t}" for s, t in tables.items()) + changes)
+    return path
+
+
+def test_a_file_places_stages(tmp_path: Path) -> None:
+    path = _write(tmp_path / "l.toml", 'device = "cuda:1"\nhost = "localhost"\n', thinker="big")
+    places = layout.load(str(path))
+    assert places[Stage.CODE2WAV] == Place("w", "cuda:1")
+    workers = layout.workers(places)
+    assert [w.name for w in workers] == ["w", "big"]
+    assert list(workers[1].stages) == [Stage.THINKER]
+    devices = workers[0].pack(PackConfig(threads=3))
+    assert devices.threads == 3
+    assert devices.devices["code2wav"] == "cuda:1"
+    assert devices.devices["decode"] == "cpu"
+
+
+def _refusal(path: Path, content: str) -> str:
+    path.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        layout.load(str(path))
+    assert caught.value.param == "layout"
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    return message.removeprefix(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("not toml [", "not a layout: "),
+        ("", "needs tables [stages.NAME] and nothing else"),
+        ("[other]\na = 1\n", "needs tables [stages.NAME] and nothing else"),
+        ("[stages.thinker]\n", "no table [stages.preprocessing]"),
+    ],
+)
+def test_a_file_that_is_no_layout(tmp_path: Path, content: str, message: str) -> None:
+    assert _refusal(tmp_path / "l.toml", content).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("worker = 3", "worker must be a text"),
+        ('device = "cpu"', "worker '' must be 1 to 20 of a-z, 0-9, _ and -, and not 'server'"),
+        ('worker = "server"', "worker 'server' must be 1 to 20 of"),
+        ('worker = "../x"', "worker '../x' must be 1 to 20 of"),
+        ('worker = "w"\ndevice = "gpu"', 'device \'gpu\' must be "cpu" or "cuda:N"'),
+        ('worker = "w"\nnode = "x"', "unknown field node; there are worker, device, host"),
+        ('worker = "w"\nhost = "x"', "worker w is on localhost already"),
+    ],
+)
+def test_a_wrong_table_names_stage_field_and_fix(tmp_path: Path, table: str, message: str) -> None:
+    good = _write(tmp_path / "good.toml").read_text()
+    # Last, so that the worker's other stages are placed by then.
+    others = good.replace('[stages.thinker]\nworker = "w"\n', "")
+    assert others != good
+    refusal = _refusal(tmp_path / "l.toml", f"{others}[stages.thinker]\n{table}\n")
+    assert refusal.startswith(f"[stages.thinker]: {message}")
+
+
+def test_an_unknown_stage_is_named_with_those_there_are(tmp_path: Path) -> None:
+    content = _write(tmp_path / "good.toml").read_text() + '[stages.vocoder]\nworker = "w"\n'
+    refusal = _refusal(tmp_path / "l.toml", content)
+    assert refusal.startswith("[stages.vocoder]: no such stage; there are preprocessing, image_encoder, ")
+
+
+def test_an_unknown_layout_says_what_there_is() -> None:
+    with pytest.raises(
+        ConfigError, match="--layout nope: neither one of cpu, single, one-gpu, two-gpu nor a file"
+    ):
+        layout.load("nope")
+
+
+def test_what_this_build_cannot_do_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="edge 7, thinker → talker_ar, needs CUDA IPC"):
+        PipelineClient(config("two-gpu"))
+    path = _write(tmp_path / "l.toml", 'host = "node-b"\n', code2wav="remote")
+    with pytest.raises(ConfigError, match="stage code2wav: host node-b"):
+        PipelineClient(config(str(path)))

@@ -1,0 +1,198 @@
+"""What is on the wire, and what is done with what should not be there."""
+
+import ast
+import logging
+import os
+import pickletools
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import zmq
+from pipeline_talk import config, read, request, runs
+
+import voice_app
+from voice_app import messages as m
+from voice_app.errors import ConfigError, TransferFailed
+from voice_app.messages import TurnId
+from voice_app.pipeline import rundir
+from voice_app.pipeline.client import PipelineClient
+from voice_app.pipeline.control import EndTurn, Shutdown, from_frame, to_frame
+from voice_app.pipeline.rundir import RunDir
+from voice_app.pipeline.wire import HIGH_WATER, Wire
+
+JUNK = [
+    b"",
+    b"\x00",
+    b"\xff\xff\xff\xff",
+    b"\x03\x00\x00\x00\xc1\xc1\xc1",
+    b"\x80\x04\x95\x00\x00",
+    bytes(to_frame(Shutdown()))[:-1],
+    b"\x04\x00\x00\x00" + msgspec.msgpack.encode({"type": "no such"})[:4],
+]
+
+
+def _with_head(head: object) -> bytes:
+    data = msgspec.msgpack.encode(head)
+    return len(data).to_bytes(4, "little") + data
+
+
+JUNK += [
+    _with_head({"type": "no such message"}),
+    _with_head({"type": "end", "turn": {"session": 1, "turn": "t"}}),
+    _with_head({"type": "ready", "edge": [{"session": "s", "turn": "t"}, "thinker", "no such stage"]}),
+    _with_head(["end"]),
+]
+
+
+def test_malformed_messages_are_dropped_counted_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("voice_app"), "propagate", True)
+    wire = Wire(f"ipc://{tmp_path}/inbox")
+    stranger = zmq.Context.instance().socket(zmq.PUSH)
+    stranger.connect(wire.address)
+    for junk in JUNK:
+        stranger.send(junk)
+    stranger.send(bytes(to_frame(EndTurn(TurnId("s", "t")))))
+    received = [wire.receive(5.0) for _ in range(len(JUNK) + 1)]
+    assert received[:-1] == [None] * len(JUNK)
+    assert received[-1] is not None
+    assert received[-1][0] == EndTurn(TurnId("s", "t"))
+    assert wire.malformed == len(JUNK)
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    stranger.close(0)
+    wire.close()
+
+
+async def test_a_worker_survives_malformed_messages() -> None:
+    async with PipelineClient(config()) as client:
+        (run,) = runs()
+        folder = f"{os.environ['VOICE_APP_RUN_DIR']}/voice-app-run-{run}"
+        stranger = zmq.Context.instance().socket(zmq.PUSH)
+        for node in ("text.0", "voice.0", "server"):
+            stranger.connect(f"ipc://{folder}/{node}")
+        for junk in JUNK * 3:
+            stranger.send(junk)
+        answer = await read(client.submit(request("still well")))
+        assert answer.voice == "still well"
+        stranger.close(0)
+
+
+async def test_no_pickle_on_the_wire(tmp_path: Path) -> None:
+    """All that both workers send in a whole turn, byte for byte, is msgpack and arrays."""
+    log = tmp_path / "wire"
+    sound = m.AudioPart(np.random.default_rng(3).standard_normal(8000).astype(np.float32), 16_000)
+    async with PipelineClient(config(model=f"wire:{log}")) as client:
+        assert (await read(client.submit(request("abc", sound)))).kinds[-1] == "TurnDone"
+    data = log.read_bytes()
+    kinds: set[str] = set()
+    frames = 0
+    while data:
+        size = int.from_bytes(data[:4], "little")
+        frame, data = data[4 : 4 + size], data[4 + size :]
+        message, _ = from_frame(frame)
+        kinds.add(type(message).__name__)
+        frames += 1
+        assert not _is_pickle(frame[4:])
+    assert frames > 20
+    assert {"DataReady", "DataAck", "TurnEnded", "WorkerReady", "StageReport"} <= kinds
+
+
+def _is_pickle(data: bytes) -> bool:
+    try:
+        operations = [op.name for op, _, _ in pickletools.genops(data)]
+    except ValueError:
+        return False
+    return operations[-1:] == ["STOP"]
+
+
+def test_no_module_of_ours_imports_pickle() -> None:
+    root = Path(voice_app.__file__).parent
+    names = {
+        name.split(".")[0]
+        for package in ("pipeline", "schedulers", "server")
+        for path in (root / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in _imports(node)
+    }
+    assert "msgspec" in names
+    assert not names & {"pickle", "cloudpickle", "dill", "marshal", "shelve", "multiprocessing"}
+
+
+def _imports(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import():
+            return [alias.name for alias in node.names]
+        case ast.ImportFrom():
+            return [node.module or ""]
+        case _:
+            return []
+
+
+def test_the_clients_process_imports_no_model_library() -> None:
+    code = (
+        "import sys, voice_app.pipeline.client\n"
+        "heavy = {'torch', 'onnxruntime', 'transformers', 'ctranslate2', 'onnx', 'gruut', 'safetensors'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert result.stdout == "[]\n"
+
+
+def test_a_node_that_does_not_read_fails_the_send_and_never_blocks(tmp_path: Path) -> None:
+    wire = Wire(f"ipc://{tmp_path}/inbox")
+    wire.connect("gone", f"ipc://{tmp_path}/nobody")
+    with pytest.raises(TransferFailed, match="gone does not read"):
+        _send_many(wire, 2 * HIGH_WATER)
+    with pytest.raises(TransferFailed, match="never is not connected"):
+        wire.send("never", Shutdown())
+    wire.close()
+
+
+def _send_many(wire: Wire, count: int) -> None:
+    for _ in range(count):
+        wire.send("gone", Shutdown())
+
+
+# ---------------------------------------------------------------------------------------------- run folder
+
+_KILLED_RUN = """
+import os, signal
+from voice_app.pipeline.rundir import RunDir
+RunDir()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_run_folder_is_private_and_swept_only_when_its_owner_is_gone() -> None:
+    run = RunDir()
+    assert run.path.stat().st_mode & 0o777 == 0o700
+    assert rundir.sweep() == []
+    subprocess.run([sys.executable, "-c", _KILLED_RUN], check=False)
+    swept = rundir.sweep()
+    assert len(swept) == 1
+    assert run.path.exists()
+    run.remove()
+    assert not run.path.exists()
+
+
+def test_a_socket_path_that_would_be_too_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("VOICE_APP_RUN_DIR", str(tmp_path / ("x" * 80)))
+    with pytest.raises(ConfigError, match=r"VOICE_APP_RUN_DIR .*too long .* at most \d+ bytes"):
+        RunDir()
+    # Nobody chose this one: a shorter one is taken.
+    monkeypatch.delenv("VOICE_APP_RUN_DIR")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / ("x" * 80)))
+    run = RunDir()
+    assert len(run.address("w" * 20 + ".9999999")) - len("ipc://") <= 103
+    run.remove()
+
+
+def test_a_folder_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICE_APP_RUN_DIR", "/dev/null")
+    with pytest.raises(ConfigError, match=r"cannot be made: .*; set VOICE_APP_RUN_DIR"):
+        RunDir()
