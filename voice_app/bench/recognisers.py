@@ -25,6 +25,8 @@ from voice_app.models.local.recognisers import RECOGNISERS, open_recogniser
 RATE = speech.RATE
 VOICES = (("en-us", 155), ("en-gb+f3", 165))
 SECONDS = (2, 5, 10)
+OTHER_SOUNDS = ("beep", "beeperr", "ascending-2tone", "confbridge-join", "silence/3", "tt-monkeys")
+"""Those of the prompts' package that hold no words."""
 
 Change = Callable[[np.ndarray, int], np.ndarray]
 """(clean speech at 16 kHz, a seed) → the same speech, spoilt, at 16 kHz."""
@@ -94,7 +96,8 @@ def measure(name: str, recogniser: Recogniser, listening: Listening) -> Result:
         for change, spoil in CHANGES.items()
     }
     mean_ms = 1000 * float(np.mean(times))
-    made_up = {what: text for what, samples in nothing_said() if (text := hear(samples))}
+    wordless = machine_sounds() | {name: speech.asterisk_prompt(name) for name in OTHER_SOUNDS}
+    made_up = {what: text for what, samples in wordless.items() if (text := hear(samples))}
     return Result(name, errors, made_up, mean_ms, _latency(recogniser))
 
 
@@ -124,20 +127,22 @@ def synthetic() -> Iterator[tuple[str, np.ndarray]]:
             yield text, speech.spoken(text, voice, speed)
 
 
-def nothing_said() -> Iterator[tuple[str, np.ndarray]]:
-    """(what, samples at 16 kHz) in which nobody speaks."""
-    yield "digital silence", np.zeros(3 * RATE, np.float32)
-    for level in (0.001, 0.03, 0.3):
-        yield f"pink noise {level}", level * speech.pink_noise(3 * RATE, 1)
-        yield f"white noise {level}", level * speech.white_noise(3 * RATE, 1)
-    t = np.arange(3 * RATE) / RATE
+def machine_sounds() -> dict[str, np.ndarray]:
+    """What → samples at 16 kHz, in which nobody speaks."""
+    count = 3 * RATE
+    t = np.arange(count) / RATE
     hum = np.sum([np.sin(2 * np.pi * 50 * k * t) / k for k in range(1, 9)], axis=0)
-    yield "mains hum", (0.1 * hum).astype(np.float32)
-    yield "tone", np.float32(0.2) * np.sin(2 * np.pi * 1000 * t).astype(np.float32)
-    yield "clicks", clicks(3 * RATE, every=RATE // 2)
-    yield "typing", clicks(3 * RATE, every=RATE // 8) * np.float32(0.5)
-    for name in ("beep", "beeperr", "ascending-2tone", "confbridge-join", "silence/3", "tt-monkeys"):
-        yield name, speech.asterisk_prompt(name)
+    sounds = {
+        "digital silence": np.zeros(count),
+        "mains hum": 0.1 * hum,
+        "tone": 0.2 * np.sin(2 * np.pi * 1000 * t),
+        "clicks": clicks(count, every=RATE // 2),
+        "typing": clicks(count, every=RATE // 8),
+    }
+    for level in (0.001, 0.03, 0.3):
+        sounds[f"pink noise {level}"] = level * speech.pink_noise(count, 1)
+        sounds[f"white noise {level}"] = level * speech.white_noise(count, 1)
+    return {what: samples.astype(np.float32) for what, samples in sounds.items()}
 
 
 def clicks(count: int, every: int) -> np.ndarray:

@@ -1,0 +1,116 @@
+"""The ears without models: finding speech, cutting at pauses, features, loops, what is believed."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import WhisperFeatureExtractor
+
+from voice_app.models.local.audio_encoder import believed, parts, transcribe
+from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, loop_start
+from voice_app.models.local.voice_activity import WINDOW, spans
+from voice_app.models.local.whisper import log_mel, mel_filters
+
+SECOND = SAMPLE_RATE
+MARGIN = SECOND // 4
+
+
+def probabilities(*stretches: tuple[float, float]) -> np.ndarray:
+    """(seconds, probability) … → one probability a window."""
+    return np.concatenate([np.full(round(s * SECOND / WINDOW), p, np.float32) for s, p in stretches])
+
+
+def test_speech_keeps_a_margin() -> None:
+    [(start, end)] = spans(probabilities((1, 0.0), (1, 0.9), (1, 0.0)), 3 * SECOND)
+    assert start == pytest.approx(SECOND - MARGIN, abs=WINDOW)
+    assert end == pytest.approx(2 * SECOND + MARGIN, abs=WINDOW)
+
+
+def test_a_short_pause_is_kept_and_a_long_one_dropped() -> None:
+    short = spans(probabilities((1, 0.9), (0.4, 0.0), (1, 0.9)), int(2.4 * SECOND))
+    long = spans(probabilities((1, 0.9), (2, 0.0), (1, 0.9)), 4 * SECOND)
+    assert len(short) == 1
+    assert len(long) == 2
+
+
+def test_a_click_is_no_speech_and_doubt_does_not_end_it() -> None:
+    assert spans(probabilities((1, 0.0), (0.032, 0.9), (1, 0.0)), 2 * SECOND) == []
+    assert len(spans(probabilities((0.5, 0.9), (1, 0.4), (0.5, 0.9)), 2 * SECOND)) == 1
+
+
+@given(st.lists(st.floats(0, 1), max_size=200))
+def test_spans_are_ordered_apart_and_inside(values: list[float]) -> None:
+    length = len(values) * WINDOW
+    found = spans(np.array(values, np.float32), length)
+    edges = [edge for span in found for edge in span]
+    assert edges == sorted(edges)
+    assert all(start < end for start, end in found)
+    assert not edges or (edges[0] >= 0 and edges[-1] <= length)
+
+
+@given(st.integers(0, 100), st.integers(0, 2**16))
+def test_parts_join_to_the_whole(tenths: int, seed: int) -> None:
+    samples = np.random.default_rng(seed).standard_normal(tenths * SECOND // 10).astype(np.float32)
+    cut = parts(samples, max_seconds=2.0)
+    assert np.array_equal(np.concatenate([*cut, np.zeros(0, np.float32)]), samples)
+    assert all(0 < len(part) <= 2 * SECOND for part in cut)
+
+
+def test_long_sound_is_cut_in_its_pauses() -> None:
+    talk = np.ones(9 * SECOND, np.float32)
+    talk[int(1.6 * SECOND) : int(1.8 * SECOND)] = 0
+    talk[int(3.5 * SECOND) : int(3.7 * SECOND)] = 0
+    first, second, *_ = parts(talk, max_seconds=2.0)
+    assert len(first) / SECOND == pytest.approx(1.7, abs=0.1)
+    assert (len(first) + len(second)) / SECOND == pytest.approx(3.6, abs=0.1)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 3.0, 10.0])
+def test_features_are_those_of_whisper(seconds: float) -> None:
+    samples = np.random.default_rng(0).normal(0, 0.1, int(seconds * SECOND)).astype(np.float32)
+    samples *= np.linspace(0, 1, len(samples), dtype=np.float32) ** 4
+    published = WhisperFeatureExtractor()
+    window = np.zeros(published.chunk_length * SECOND, np.float32)
+    window[: len(samples)] = samples
+    expected = published(samples, sampling_rate=SAMPLE_RATE, return_tensors="np").input_features[0]
+    assert np.abs(log_mel(window, mel_filters(80)) - expected).max() < 1e-3
+
+
+def test_loops_are_found_and_emphasis_is_none() -> None:
+    assert loop_start([5, 1, 2, 1, 2, 1, 2, 1, 2]) == 3
+    assert loop_start([5, 7, 7, 7, 7]) == 2
+    assert loop_start([7, 7, 7]) is None
+    assert loop_start([]) is None
+
+
+@given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), min_size=1, max_size=12))
+def test_a_repeated_tail_is_cut_to_one_round(head: list[int], period: list[int]) -> None:
+    ids = head + period * 4
+    cut = loop_start(ids)
+    assert cut is not None
+    assert len(ids) - cut < len(ids)
+    size = (len(ids) - cut) // 3
+    assert ids[cut:] == ids[cut - size : cut] * 3
+
+
+def test_only_what_is_sure_and_has_words_is_believed() -> None:
+    assert believed(Heard("Hello.", -0.3)) == "Hello."
+    assert believed(Heard("You", -1.5)) == ""
+    assert believed(Heard("♪ ...", -0.1)) == ""
+
+
+class Parrot:
+    """Hears how long a stretch is."""
+
+    identity = "parrot"
+    max_seconds = 2.0
+
+    def hear(self, samples: np.ndarray) -> Heard:
+        return Heard(f"{len(samples)}", -0.1)
+
+
+def test_the_parts_of_long_speech_are_joined_in_order() -> None:
+    words = transcribe(Parrot(), np.ones(5 * SECOND, np.float32)).split()
+    assert len(words) >= 3
+    assert sum(map(int, words)) == 5 * SECOND
+    assert transcribe(Parrot(), np.zeros(0, np.float32)) == ""
