@@ -101,24 +101,28 @@ class Reference:
         return made | {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
     @torch.no_grad()
-    def run(self, request: m.TurnRequest, max_tokens: int = 16, max_frames: int = 24) -> Expected:
-        """Greedy."""
+    def run(self, request: m.TurnRequest, max_tokens: int, max_frames: int) -> Expected:
+        """Greedy. Where `generate` crashes because a voice has no frame at all, its codes are none."""
         inputs = self.inputs(request.messages)
-        self._codes.clear()
-        out = self.model.generate(
-            **inputs,
-            return_audio=request.speech,
-            speaker=request.voice or "ethan",
-            thinker_max_new_tokens=max_tokens,
-            thinker_eos_token_id=self.model.config.im_end_token_id,
+        bounds = {
+            "thinker_max_new_tokens": max_tokens,
+            "thinker_eos_token_id": self.model.config.im_end_token_id,
             # The last sampled first code gets no other codes: one frame less than tokens.
-            talker_max_new_tokens=max_frames + 1,
-            talker_do_sample=False,
-        )
+            "talker_max_new_tokens": max_frames + 1,
+            "talker_do_sample": False,
+        }
+        self._codes.clear()
+        try:
+            out = self.model.generate(
+                **inputs, return_audio=request.speech, speaker=request.voice or "ethan", **bounds
+            )
+        except RuntimeError as error:
+            if "non-empty TensorList" not in str(error):
+                raise
+            out = self.model.generate(**inputs, return_audio=False, **bounds)
         sequence = (out[0] if isinstance(out, tuple) else out)[0, inputs["input_ids"].shape[1] :].tolist()
         tokens = [i for i in sequence if i != self.model.config.im_end_token_id]
-        if not request.speech:
+        if not self._codes:
             return Expected(tokens, np.empty((0, 0), np.int64), np.empty(0, np.float32))
         codes = self._codes[0]
-        wave = self.model.code2wav(codes)
-        return Expected(tokens, codes[0].T.numpy(), wave[0, 0].numpy())
+        return Expected(tokens, codes[0].T.numpy(), self.model.code2wav(codes)[0, 0].numpy())

@@ -5,7 +5,6 @@ only: modules are made without memory, then each parameter is read from its shar
 """
 
 import copy
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -41,8 +40,6 @@ class Loader:
         self.dtype = dtype
         self.device = device
         try:
-            # It warns of `mrope_section`, which it does use.
-            logging.getLogger("transformers.modeling_rope_utils").setLevel(logging.ERROR)
             config = Qwen3OmniMoeConfig.from_dict(copy.deepcopy(checkpoint.config))
         except (StrictDataclassError, TypeError, ValueError, KeyError) as error:
             reason = " ".join(str(error).split())

@@ -16,6 +16,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from torch import nn
 from transformers import Qwen2Tokenizer, Qwen3OmniMoeConfig, Qwen3OmniMoeForConditionalGeneration
+from transformers.utils.logging import disable_progress_bar
 
 from voice_app.models.qwen3_omni.tiny_text import CHAT_TEMPLATE, CORPUS, ROLES, SPECIAL_TOKENS
 
@@ -47,6 +48,8 @@ class TinyShape:
     code2wav_layers: int = 2
     sliding_window: int = 72
     max_positions: int = 4096
+    eos_scale: float = 1.0
+    """Scales the heads' rows of the two EOS; above 1 answers and voices end sooner."""
 
 
 def make_tiny_checkpoint(folder: Path | str, seed: int = 0, shape: TinyShape | None = None) -> Path:
@@ -56,11 +59,15 @@ def make_tiny_checkpoint(folder: Path | str, seed: int = 0, shape: TinyShape | N
     folder.mkdir(parents=True, exist_ok=True)
     shape = shape or TinyShape()
     tokenizer = _tokenizer()
-    config = Qwen3OmniMoeConfig.from_dict(_config(shape, tokenizer.get_vocab()))
+    config: Any = Qwen3OmniMoeConfig.from_dict(_config(shape, tokenizer.get_vocab()))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3OmniMoeForConditionalGeneration(config).float()
         _jitter(model)
+        with torch.no_grad():
+            model.thinker.lm_head.weight[config.im_end_token_id] *= shape.eos_scale
+            model.talker.codec_head.weight[config.talker_config.codec_eos_token_id] *= shape.eos_scale
+    disable_progress_bar()
     model.save_pretrained(folder, max_shard_size="2MB")
     tokenizer.save_pretrained(folder)
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}, indent=2))
@@ -205,7 +212,7 @@ def _config(shape: TinyShape, vocab: dict[str, int]) -> dict[str, Any]:
             "num_key_value_heads": 2,
             "intermediate_size": 48,
             "sliding_window": shape.sliding_window,
-            "decoder_dim": 32,
+            "decoder_dim": 16,
         },
         "im_start_token_id": token["im_start_token_id"],
         "im_end_token_id": token["im_end_token_id"],
