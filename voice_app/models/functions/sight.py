@@ -13,7 +13,8 @@ _READ = re.compile(
     r"|what (?:text|words?|letters?)\b.*(?:see|there|here)"
 )
 _LOOK = re.compile(
-    r"what (?:(?:can|do) )?you see(?: now| here| there)?|what am i (?:holding|showing)\b.*|what is this(?: here)?"
+    r"what (?:(?:can|do) )?you see(?: now| here| there)?|what am i (?:holding|showing)\b.*"
+    r"|what is this(?: here)?"
     r"|what is (?:in|on) (?:my|the) (?:hand|camera|picture|photo|image|table|desk)|what do i have in my hand"
     r"|(?:look at this|can you see (?:this|me|it|that|what i am holding)).*"
 )

@@ -16,7 +16,7 @@ from voice_app.models.base import Report
 from voice_app.models.local.assets import ensure
 from voice_app.models.local.brain_files import BrainFiles, converted
 from voice_app.models.local.catalogue import MODELS
-from voice_app.models.local.decode import ByteLevelTokens
+from voice_app.models.local.decode import VocabularyTokens
 from voice_app.models.local.engine_onnx import OnnxEngine
 from voice_app.models.local.prompt import ChatFrame, ChatMlFrame, Tokens
 from voice_app.models.local.thinker import AnswerStyle, Thinker
@@ -56,7 +56,12 @@ class Brain(Protocol):
 
 def open_brain(config: PackConfig, report: Report) -> Brain:
     """The brain that `config` asks for. Raises ModelFileError or ConfigError in one line."""
-    return PackagedBrain(config, report)
+    if config.brain is None:
+        return PackagedBrain(config, report)
+    # transformers takes seconds to import; only those who ask for it wait.
+    from voice_app.models.local.brain_transformers import TransformersBrain
+
+    return TransformersBrain(config, report)
 
 
 class PackagedBrain:
@@ -67,7 +72,7 @@ class PackagedBrain:
         self._files: BrainFiles = converted(ensure("smollm2", report), sha256, report)
         self._config = config
         self._report = report
-        self.tokens = ByteLevelTokens(Tokenizer.from_file(str(self._files.tokenizer)))
+        self.tokens = VocabularyTokens(Tokenizer.from_file(str(self._files.tokenizer)))
         start, self._end = self.tokens.id("<|im_start|>"), self.tokens.id("<|im_end|>")
         self.frame = ChatMlFrame(self.tokens, start, self._end, HISTORY)
         self.encode = self.tokens.encode

@@ -1,5 +1,6 @@
-"""Tokens of a byte-level BPE vocabulary: text to ids, ids to bytes. The decode stage's runner."""
+"""Tokens of a model's vocabulary: text to ids, ids to bytes. The decode stage's runner."""
 
+import re
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer
@@ -17,22 +18,47 @@ def _byte_letters() -> dict[str, int]:
 
 
 _BYTE = _byte_letters()
+_NAMED_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
-class ByteLevelTokens:
-    """A byte-level BPE tokenizer; it implements `Tokens` and, for the decode stage, `TokenDecoder`."""
+def byte_level(word: str) -> bytes:
+    """The bytes of a word of a byte-level BPE vocabulary."""
+    if all(letter in _BYTE for letter in word):
+        return bytes(_BYTE[letter] for letter in word)
+    return word.encode()
+
+
+def sentence_piece(word: str) -> bytes:
+    """The bytes of a SentencePiece word: "▁" is a space, "<0x0A>" a byte."""
+    if named := _NAMED_BYTE.fullmatch(word):
+        return bytes([int(named[1], 16)])
+    return word.replace("▁", " ").encode()
+
+
+class VocabularyTokens:
+    """A `tokenizers` tokenizer; implements `Tokens` and, for the decode stage, `TokenDecoder`."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        # What a user says is never a control token, even where it reads like one.
-        tokenizer.encode_special_tokens = True
+        """Raises ModelFileError if the vocabulary is of no known kind."""
+        if tokenizer.token_to_id("Ġ") is not None:
+            spelled = byte_level
+        elif tokenizer.token_to_id("▁") is not None:
+            spelled = sentence_piece
+        else:
+            raise ModelFileError("the thinker's tokenizer is neither byte-level BPE nor SentencePiece")
         self._tokenizer = tokenizer
         special = {token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special}
         self._bytes = [
-            b"" if token in special else self._spelled(token) for token in range(tokenizer.get_vocab_size())
+            b"" if token in special else spelled(tokenizer.id_to_token(token) or "")
+            for token in range(tokenizer.get_vocab_size())
         ]
 
     def encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self._encode(text, plain=True)
+
+    def encode_frame(self, text: str) -> list[int]:
+        """As `encode`, but names of control tokens mean those tokens."""
+        return self._encode(text, plain=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         return b"".join(map(self.token_bytes, ids)).decode(errors="replace")
@@ -41,7 +67,7 @@ class ByteLevelTokens:
         return self._bytes[token] if 0 <= token < len(self._bytes) else b""
 
     def id(self, name: str) -> int:
-        """The id of the special token `name`. Raises ModelFileError if there is none."""
+        """The id of the control token `name`. Raises ModelFileError if there is none."""
         token = self._tokenizer.token_to_id(name)
         if token is None:
             raise ModelFileError(f"the thinker's tokenizer has no {name}: not a chat model of this kind")
@@ -50,8 +76,7 @@ class ByteLevelTokens:
     def warm_up(self) -> None:
         self.decode(self.encode("Hello."))
 
-    def _spelled(self, token: int) -> bytes:
-        word = self._tokenizer.id_to_token(token) or ""
-        if all(letter in _BYTE for letter in word):
-            return bytes(_BYTE[letter] for letter in word)
-        return word.encode()
+    def _encode(self, text: str, *, plain: bool) -> list[int]:
+        # What a user says is never a control token, even where it reads like one.
+        self._tokenizer.encode_special_tokens = plain
+        return self._tokenizer.encode(text, add_special_tokens=False).ids

@@ -31,6 +31,8 @@ from voice_app.messages import (
 MARK = Span()
 """Opens and closes the content of a user turn."""
 
+_MEDIA_LENGTH = 48
+
 SYSTEM = "You are a friendly voice assistant. You answer in one or two short spoken sentences."
 
 EXAMPLES: tuple[tuple[str, str], ...] = (
@@ -128,9 +130,6 @@ def join(spans: Iterable[Span]) -> tuple[Span, ...]:
 class ChatMlFrame:
     """The frame of the packaged brain: `<|im_start|>role`, newline, content, `<|im_end|>`, newline."""
 
-    MEDIA_LENGTH = 48
-    """Positions reckoned for a media span whose length is not known yet."""
-
     def __init__(self, tokens: Tokens, start: int, end: int, history: int) -> None:
         """`start` and `end` are the ids of the two special tokens; `history` bounds the positions of the
         turns after the examples."""
@@ -144,7 +143,7 @@ class ChatMlFrame:
     def spans(self, turns: Sequence[Turn]) -> tuple[Span, ...]:
         instructions = [self._turn(turn) for turn in turns if turn.role == "system"]
         talk = [self._turn(turn) for turn in turns if turn.role != "system"]
-        kept = recent(talk, [sum(map(self._length, turn)) for turn in talk], self._history)
+        kept = talk[first_kept([sum(map(expected_length, turn)) for turn in talk], self._history) :]
         whole = [Span(ids=self._prefix)]
         for spans in (*instructions, *kept):
             whole += spans
@@ -165,9 +164,6 @@ class ChatMlFrame:
             content = [MARK, *content, MARK]
         return [Span(ids=self._open[turn.role]), *content, Span(ids=self._close)]
 
-    def _length(self, span: Span) -> int:
-        return self.MEDIA_LENGTH if span.media else len(span.ids)
-
 
 def content_spans(turn: Turn, tokens: Tokens) -> list[Span]:
     """The pieces of `turn` as spans. A newline stands after a text or speech piece that is not the last;
@@ -184,17 +180,19 @@ def content_spans(turn: Turn, tokens: Tokens) -> list[Span]:
     return spans
 
 
-def recent(turns: Sequence[list[Span]], lengths: Sequence[int], budget: int) -> Sequence[list[Span]]:
-    """The newest of `turns` that fit into `budget` positions, at least the last one. Dropping goes in steps
-    of half the budget, so that in a long talk the kept part starts at the same turn for many turns and its
-    KV can be used again."""
-    total, first = sum(lengths), 0
-    if total <= budget:
-        return turns
-    cut = 0
+def expected_length(span: Span) -> int:
+    """Positions of `span`; a guess for media, whose length is not known yet."""
+    return _MEDIA_LENGTH if span.media else len(span.ids)
+
+
+def first_kept(lengths: Sequence[int], budget: int) -> int:
+    """The first of a talk's turns, of these `lengths`, to keep so that the rest fits into `budget`; at least
+    the last one is kept. Dropping goes in steps of half the budget: in a long talk the kept part starts at
+    the same turn for many turns, and its KV can be used again."""
     step = max(1, budget // 2)
-    goal = -(-(total - budget) // step) * step
-    while first < len(turns) - 1 and cut < goal:
-        cut += lengths[first]
+    goal = -(-(sum(lengths) - budget) // step) * step
+    first = dropped = 0
+    while dropped < goal and first < len(lengths) - 1:
+        dropped += lengths[first]
         first += 1
-    return turns[first:]
+    return first

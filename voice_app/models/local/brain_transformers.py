@@ -1,0 +1,108 @@
+"""`--brain`: any causal chat model that transformers loads, from a folder, the hub or a GGUF file."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+
+from voice_app.config import PackConfig
+from voice_app.errors import ConfigError
+from voice_app.models import functions
+from voice_app.models.base import Report
+from voice_app.models.local.decode import VocabularyTokens
+from voice_app.models.local.engine_torch import TorchEngine
+from voice_app.models.local.template_frame import TemplateFrame
+from voice_app.models.local.thinker import AnswerStyle, Thinker
+
+MAX_POSITIONS = 4096
+HISTORY = 2048
+DEFAULT_KV_BYTES = 1 << 30
+STYLE = AnswerStyle(max_tokens=120, repetition_penalty=1.0, functions=functions.EXACT)
+_TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>")
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
+
+
+class TransformersBrain:
+    """The model that `config.brain` names. Its weights are loaded when they are first needed, once."""
+
+    def __init__(self, config: PackConfig, report: Report) -> None:
+        """Raises ConfigError: not to be found, no chat template, a tokenizer of an unknown kind."""
+        assert config.brain is not None
+        self._name = config.brain
+        self._config = config
+        self._report = report
+        tokenizer = self._loaded(AutoTokenizer)
+        if not tokenizer.chat_template:
+            raise self._error("it has no chat template; choose a chat (instruct) model")
+        self._tokenizer = tokenizer
+        self.tokens = self._known_tokens(tokenizer)
+        self.encode = self.tokens.encode
+        self.frame = TemplateFrame(self._render, self.tokens, self.tokens.encode_frame, HISTORY)
+
+    def embed(self, ids: Sequence[int]) -> np.ndarray:
+        with torch.inference_mode():
+            rows = self._model.get_input_embeddings()(torch.tensor(ids, device=self._model.device))
+            return rows.float().cpu().numpy()
+
+    def thinker(self) -> Thinker:
+        torch.set_num_threads(self._config.threads)
+        text = self._model.config.get_text_config().to_dict()
+        # Within the window that some layers look back over, all attention is plain.
+        limits = [MAX_POSITIONS, text.get("max_position_embeddings"), text.get("sliding_window")]
+        positions = min(limit for limit in limits if limit)
+        engine = TorchEngine(self._model, self._config.kv_bytes or DEFAULT_KV_BYTES, positions)
+        return Thinker(engine, self.tokens, self._ends(), STYLE)
+
+    @cached_property
+    def _model(self) -> Any:
+        self._report(f"loading the thinker: {self._name}")
+        dtype = _DTYPES.get(self._config.dtype or "") or _best_dtype()
+        model = self._loaded(AutoModelForCausalLM, dtype=dtype)
+        if model.config.get_text_config().to_dict().get("attn_logit_softcapping"):
+            raise self._error("its attention caps its scores, which is not built here; choose another")
+        return model.eval().to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+    def _loaded(self, kind: Any, **options: Any) -> Any:
+        path = Path(self._name)
+        source: dict[str, Any] = {"pretrained_model_name_or_path": self._name}
+        if path.suffix == ".gguf":
+            source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+        try:
+            return kind.from_pretrained(**source, **options)
+        except _LOAD_ERRORS as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise self._error(f"transformers can't load it: {reason}") from error
+
+    def _known_tokens(self, tokenizer: Any) -> VocabularyTokens:
+        if not isinstance(tokenizer, PreTrainedTokenizerFast):
+            raise self._error("its tokenizer has no fast form; choose another")
+        return VocabularyTokens(tokenizer.backend_tokenizer)
+
+    def _render(self, messages: list[dict[str, str]]) -> str:
+        # The switch of models that else think aloud first; templates without it ignore it.
+        return self._tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
+
+    def _ends(self) -> frozenset[int]:
+        settings = self._model.generation_config
+        listed = settings.eos_token_id if settings else None
+        ends = [*(listed if isinstance(listed, list) else [listed]), self._tokenizer.eos_token_id]
+        vocabulary = self._tokenizer.get_vocab()
+        ends += [vocabulary.get(name) for name in _TURN_ENDS]
+        return frozenset(end for end in ends if end is not None)
+
+    def _error(self, reason: str) -> ConfigError:
+        return ConfigError(f"--brain {self._name}: {reason}", param="brain")
+
+
+def _best_dtype() -> torch.dtype:
+    """bfloat16 where the processor multiplies it at full speed, else float32."""
+    fast = torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return torch.bfloat16 if fast else torch.float32
