@@ -51,6 +51,8 @@ export class Conversation {
     });
     /** @type {RealtimeClient | null} */
     this.client = null;
+    /** @type {string | undefined} */
+    this.serverInstructions = undefined;
     this.everOpen = false;
     this.microphoneOn = false;
     this.muted = false;
@@ -80,7 +82,8 @@ export class Conversation {
       talking: this.talking,
       connection: this.client?.connection.state ?? "closed",
       everOpen: this.everOpen,
-      listening: this.microphoneOn && !this.muted && (this.handsFree || this.held),
+      microphone: this.microphoneOn && !this.muted,
+      listening: this.handsFree || this.held,
       hearing: talk.hearing || this.held,
       answering: talk.answering !== "none",
       speaking: this.speaking,
@@ -135,7 +138,7 @@ export class Conversation {
 
   /** The settings have changed. */
   configure() {
-    this.client?.update(sessionOf(this.settings));
+    this.client?.update(sessionOf(this.settings, this.serverInstructions));
   }
 
   /** @param {string} text @param {string[]} images */
@@ -242,7 +245,8 @@ export class Conversation {
   event(event) {
     const now = performance.now();
     this.talk.apply(event, now, this.spokenAt(event));
-    if (event.type === "response.output_audio.delta") this.sound(event.item_id, fromBase64(event.delta), now);
+    if (event.type === "session.created") this.serverInstructions ??= event.session.instructions;
+    else if (event.type === "response.output_audio.delta") this.sound(event.item_id, fromBase64(event.delta), now);
     else if (event.type === "response.output_audio.done") this.speaker.end(event.item_id);
     else if (event.type === "input_audio_buffer.speech_started") this.userSpeaks();
     else if (event.type === "input_audio_buffer.speech_stopped") this.stopFrames();

@@ -14,9 +14,9 @@ const problem = (id, text, kind = "error", action = null) => ({ id, text, kind, 
 /** @type {Record<string, string>} by the name of the DOMException */
 const MICROPHONE = {
   NotAllowedError:
-    "The microphone is blocked for this page. Allow it in the site settings beside the address, then try again. You can type in the meantime.",
-  NotFoundError: "No microphone was found. Plug one in and try again. You can type in the meantime.",
-  NotReadableError: "Another program is using the microphone. Close it and try again. You can type in the meantime.",
+    "The microphone is blocked for this page. Allow it in the site settings beside the address, then press “Use microphone”. You can type in the meantime.",
+  NotFoundError: "No microphone was found. Plug one in, then press “Use microphone”. You can type in the meantime.",
+  NotReadableError: "Another program is using the microphone. Close it, then press “Use microphone”. You can type in the meantime.",
 };
 
 /** @type {Record<string, string>} */
@@ -33,7 +33,8 @@ const INSECURE =
 export function microphoneProblem(error) {
   if (!navigator.mediaDevices) return problem("microphone", INSECURE);
   const { name, message } = /** @type {Error} */ (error);
-  return problem("microphone", MICROPHONE[name] ?? `The microphone did not start (${message}). Choose another one in the settings.`, "error", "microphone");
+  if (name in MICROPHONE) return problem("microphone", MICROPHONE[name]);
+  return problem("microphone", `The microphone did not start (${message}). Choose another one in the settings.`, "error", "microphone");
 }
 
 /** @param {unknown} error of getUserMedia */

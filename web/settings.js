@@ -10,7 +10,7 @@
  * @property {string} voice "" is the server's own
  * @property {number} speed
  * @property {string} language ISO 639-1; "" lets the server find out
- * @property {string} instructions
+ * @property {string} instructions "" are the server's own
  * @property {"server_vad" | "semantic_vad"} vad
  * @property {number} threshold
  * @property {number} silenceMs
@@ -31,7 +31,7 @@ export const DEFAULTS = {
   voice: "",
   speed: 1,
   language: "en",
-  instructions: "You are a friendly voice assistant. Answer in one or two short sentences.",
+  instructions: "",
   vad: "server_vad",
   threshold: 0.5,
   silenceMs: 500,
@@ -71,10 +71,15 @@ export function save(settings) {
   }
 }
 
-/** What session.update says. @param {Settings} settings */
-export function sessionOf(settings) {
+/**
+ * What session.update says.
+ * @param {Settings} settings
+ * @param {string} [own] the server's own instructions, once they are known
+ */
+export function sessionOf(settings, own) {
+  const instructions = settings.instructions || own;
   return {
-    instructions: settings.instructions,
+    ...(instructions ? { instructions } : {}),
     audio: {
       input: {
         turn_detection: settings.mode === "push-to-talk" ? null : turnDetection(settings),

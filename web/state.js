@@ -5,14 +5,15 @@
  * @property {"closed" | "connecting" | "open" | "waiting"} connection
  * @property {boolean} everOpen
  * @property {boolean} talking a talk was started
- * @property {boolean} listening sound of the microphone reaches the server
+ * @property {boolean} microphone there is one, and it is not muted
+ * @property {boolean} listening its sound reaches the server
  * @property {boolean} hearing the user speaks
  * @property {boolean} answering an answer is asked for or being made
  * @property {boolean} speaking an answer sounds
  * @property {number} sinceInterruption ms
  */
 
-/** @typedef {"ready" | "connecting" | "reconnecting" | "hearing" | "interrupted" | "speaking" | "thinking" | "listening" | "waiting"} State */
+/** @typedef {"ready" | "connecting" | "reconnecting" | "hearing" | "interrupted" | "speaking" | "thinking" | "listening" | "waiting" | "deaf"} State */
 
 /** How long an interruption is shown, ms. */
 const SHOWN_MS = 1500;
@@ -27,7 +28,8 @@ export const WORDS = {
   speaking: "Speaking",
   thinking: "Thinking",
   listening: "Listening",
-  waiting: "Microphone off",
+  waiting: "Waiting for you",
+  deaf: "Microphone off",
 };
 
 /** @param {Moment} moment @returns {State} */
@@ -38,5 +40,6 @@ export function stateOf(moment) {
   if (moment.hearing) return "hearing";
   if (moment.speaking) return "speaking";
   if (moment.answering) return "thinking";
+  if (!moment.microphone) return "deaf";
   return moment.listening ? "listening" : "waiting";
 }

@@ -81,12 +81,18 @@ def open_page(chromium) -> Iterator[Callable[..., TalkPage]]:
     opened: list[TalkPage] = []
 
     def start(
-        url: str, *, browser=None, permissions=("microphone", "camera"), stored=None, **options
+        url: str,
+        *,
+        browser=None,
+        permissions=("microphone", "camera"),
+        stored=None,
+        own_microphone=True,
+        **options,
     ) -> TalkPage:
         context = (browser or chromium).new_context(
             permissions=list(permissions), accept_downloads=True, **options
         )
-        page = TalkPage(context, url, stored)
+        page = TalkPage(context, url, stored, own_microphone)
         opened.append(page)
         return page
 

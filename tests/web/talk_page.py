@@ -41,10 +41,17 @@ class Block:
 
 
 class TalkPage:
-    """`stored`: entries of the local storage. `errors`: what the console and uncaught exceptions said.
-    `requests`: all addresses that were asked for."""
+    """`stored`: entries of the local storage. `own_microphone`: the microphone is the test's (`say`), not the
+    browser's. `errors`: what the console and uncaught exceptions said. `requests`: all addresses that were
+    asked for."""
 
-    def __init__(self, context: BrowserContext, url: str, stored: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        context: BrowserContext,
+        url: str,
+        stored: dict[str, str] | None = None,
+        own_microphone: bool = True,
+    ) -> None:
         self.context = context
         self.url = url
         self.errors: list[str] = []
@@ -52,6 +59,8 @@ class TalkPage:
         self.tolerated: tuple[str, ...] = ("ScriptProcessorNode is deprecated",)
         """Parts of console messages that a test brings about: a browser logs each failed connection."""
         context.add_init_script(path=HERE / "probe.js")
+        if not own_microphone:
+            context.add_init_script("window.probeRealMicrophone = true")
         for name, value in (stored or {}).items():
             context.add_init_script(f"localStorage[{json.dumps(name)}] ??= {json.dumps(value)}")
         self.page: Page = context.new_page()

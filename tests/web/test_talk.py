@@ -120,7 +120,7 @@ def test_a_typed_question_needs_no_microphone(open_page, stub):
 def test_push_to_talk_with_the_space_bar(open_page, stub):
     talk = open_page(stub.url, stored=settings(mode="push-to-talk"))
     talk.page.locator("#main-button").click()
-    talk.state("Microphone off")
+    talk.state("Waiting for you")
     expect(talk.page.locator("#main-label")).to_have_text("Hold to talk")
     talk.page.locator("#scroll").focus()
     talk.page.keyboard.down("Space")
@@ -139,7 +139,7 @@ def test_push_to_talk_with_the_space_bar(open_page, stub):
 def test_space_types_a_space_in_the_message_box(open_page, stub):
     talk = open_page(stub.url, stored=settings(mode="push-to-talk"))
     talk.page.locator("#main-button").click()
-    talk.state("Microphone off")
+    talk.state("Waiting for you")
     talk.page.get_by_label("Message", exact=True).press_sequentially("a b")
     expect(talk.page.get_by_label("Message", exact=True)).to_have_value("a b")
     assert stub.of_type("input_audio_buffer.clear") == []
@@ -179,7 +179,7 @@ def test_timing_and_downloads(open_page, stub):
     talk.screenshot("timing", "phone")
     expect(talk.page.locator("#plot g")).to_have_count(2)
     with talk.page.expect_download() as sound:
-        talk.page.get_by_role("button", name="Sound (WAV)").click()
+        talk.page.get_by_role("button", name="Sound").click()
     channels, rate = soundfile.read(sound.value.path(), dtype="float32")
     assert rate == RATE
     user, assistant = channels.T
@@ -189,7 +189,7 @@ def test_timing_and_downloads(open_page, stub):
         np.convolve(np.abs(assistant), np.ones(480) / 480, "same") > 0.01
     ) == pytest.approx(spoken, rel=0.05)
     with talk.page.expect_download() as text:
-        talk.page.get_by_role("button", name="Transcript (JSON)").click()
+        talk.page.get_by_role("button", name="Transcript").click()
     with open(text.value.path()) as file:
         saved = json.load(file)
     assert [each["role"] for each in saved["messages"]] == ["user", "assistant"] * 2

@@ -93,7 +93,7 @@ export class Controls {
   face() {
     const { talking, microphoneOn, handsFree, muted, held } = this.conversation;
     if (!talking) return [this.actions.canContinue() ? "Continue the talk" : "Start talking", "", "microphone"];
-    if (!microphoneOn) return ["Turn microphone on", "", "microphone"];
+    if (!microphoneOn) return ["Use microphone", "", "microphone"];
     if (!handsFree) return held ? ["Let go to send", "held", "voice"] : ["Hold to talk", "", "microphone"];
     return muted ? ["Unmute", "muted", "mute"] : ["Mute", "calm", "microphone"];
   }

@@ -71,7 +71,7 @@ export class TimingView {
     this.figures.replaceChildren(
       figure(lags.length ? seconds(lags[lags.length >> 1]) : "–", "median answer"),
       figure(String(talk.interruptions), talk.interruptions === 1 ? "interruption" : "interruptions"),
-      figure(String(underruns), underruns === 1 ? "gap in the sound" : "gaps in the sound"),
+      figure(String(underruns), underruns === 1 ? "gap in sound" : "gaps in sound"),
     );
     this.plot.replaceChildren(answers.length ? plot(answers.slice(-PLOTTED)) : hint("Nothing yet: ask something."));
     const latest = answers.at(-1)?.timing;

@@ -7,7 +7,7 @@ import { byId, el, icon } from "./dom.js";
 /** News that asks for nothing goes by itself, ms. */
 const INFO_MS = 6000;
 
-const LABELS = { retry: "Try now", microphone: "Choose", settings: "Settings" };
+const LABELS = { retry: "Try now", microphone: "Choose another", settings: "Settings" };
 
 export class Notices {
   /** @param {(action: "retry" | "microphone" | "settings") => void} onAction */

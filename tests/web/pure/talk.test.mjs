@@ -96,7 +96,7 @@ test("a moment that never came takes no time", () => {
 });
 
 const moment = {
-  connection: "open", everOpen: true, talking: true, listening: true, hearing: false, answering: false, speaking: false,
+  connection: "open", everOpen: true, talking: true, microphone: true, listening: true, hearing: false, answering: false, speaking: false,
   sinceInterruption: Infinity,
 };
 
@@ -106,6 +106,7 @@ for (const [state, change] of [
   ["reconnecting", { connection: "waiting", speaking: true }],
   ["listening", {}],
   ["waiting", { listening: false }],
+  ["deaf", { microphone: false }],
   ["hearing", { hearing: true, answering: true }],
   ["thinking", { answering: true }],
   ["speaking", { speaking: true, answering: true }],

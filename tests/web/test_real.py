@@ -1,0 +1,154 @@
+"""The page, a real Chromium, and a real server with the local pack: real speech in, real speech out."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+from playwright.sync_api import expect
+from talk_page import TalkPage
+
+from voice_app.bench import heard_back
+
+pytestmark = pytest.mark.models
+
+RATE = 24_000
+DATA = Path(__file__).parents[1] / "data"
+START_S = 120
+
+
+class Server:
+    """`voice-app serve` as a process of its own."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/"
+        self._process: subprocess.Popen | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "voice_app", "serve", "--port", str(self.port)]
+        self._process = subprocess.Popen(command, env={**os.environ, "VOICE_APP_LOG": "warning"})
+        deadline = time.monotonic() + START_S
+        while not self._ready():
+            assert self._process.poll() is None, "the server ended"
+            assert time.monotonic() < deadline, "the server did not get ready"
+            time.sleep(0.1)
+
+    def _ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(self.url + "ready", timeout=2) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def stop(self, how: int = signal.SIGTERM) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        self._process.wait(30)
+        self._process = None
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = Server()
+    running.start()
+    yield running
+    running.stop()
+
+
+def question(name: str) -> np.ndarray:
+    """A spoken question of the fixed list: [n] float32 at 24 kHz."""
+    samples, rate = soundfile.read(DATA / "spoken" / f"{name}.flac", dtype="float32")
+    return soxr.resample(samples, rate, RATE)
+
+
+def heard(talk: TalkPage) -> str:
+    """What another recogniser understands of all that the loudspeaker was given."""
+    return heard_back.hear([heard_back.Spoken("", talk.played(), RATE)])[0]
+
+
+def test_spoken_question_answered_interrupted_and_gone_on_with_after_a_reload(open_page, server):
+    talk = open_page(server.url)
+    talk.start()
+    talk.say(question("sum-1-1"))
+    talk.state("Speaking", timeout_s=30)
+    talk.state("Listening", timeout_s=30)
+    expect(talk.entries("user").first).to_contain_text(re.compile("twelve|12"))
+    answer = talk.entries("assistant").first.inner_text()
+    assert "84" in answer
+    assert re.search("84|eighty.four", heard(talk).lower())
+    talk.screenshot("real-answer")
+
+    talk.type("Tell me a long story about a cat and a dog who live in a house by the sea.")
+    talk.state("Speaking", timeout_s=30)
+    talk.page.wait_for_timeout(600)
+    said = talk.say(question("fact-1-1"))
+    talk.state("Interrupted", timeout_s=5)
+    [cut] = talk.events("response.done")[-1:]
+    stopped = max(block.at for block in talk.blocks())
+    decided = talk.events("input_audio_buffer.speech_started")[-1]["at"]
+    print(
+        f"sound stopped {stopped - decided:.0f} ms after the server's word, {stopped - said:.0f} after mine"
+    )
+    assert stopped - decided < 200
+    assert cut["response"]["status"] == "cancelled"
+    interrupted = talk.page.locator(".entry.assistant[data-status=interrupted] .words")
+    expect(interrupted).to_have_count(1)
+    talk.state("Speaking", timeout_s=30)
+    expect(talk.entries("user").last).to_contain_text("France")
+    talk.state("Listening", timeout_s=30)
+    before = [each.inner_text() for each in talk.page.locator(".entry .words").all()]
+
+    talk.page.reload()
+    talk.start()
+    assert [each.inner_text() for each in talk.page.locator(".entry .words").all()] == before
+    talk.type("What was my first question about?")
+    talk.state("Speaking", timeout_s=30)
+    talk.state("Listening", timeout_s=30)
+    assert talk.events("error") == []
+
+
+def test_camera_question(open_page, server):
+    talk = open_page(server.url)
+    talk.start()
+    talk.page.set_input_files("#picture-file", DATA / "pictures" / "cat.jpg")
+    expect(talk.page.locator("#pictures canvas")).to_have_count(1)
+    talk.say(question("camera-1-1"))
+    talk.state("Speaking", timeout_s=30)
+    talk.state("Listening", timeout_s=30)
+    expect(talk.page.locator(".entry.user .frames canvas")).to_have_count(1)
+    expect(talk.entries("assistant")).to_contain_text(re.compile(r"\b(cat|tabby|kitten)\b", re.IGNORECASE))
+    talk.screenshot("real-camera")
+    assert talk.events("error") == []
+
+
+def test_server_killed_and_restarted(open_page, server):
+    talk = open_page(server.url)
+    talk.tolerated += ("WebSocket connection to", "ERR_CONNECTION_REFUSED")
+    talk.start()
+    talk.type("What is two plus two?")
+    talk.state("Speaking", timeout_s=30)
+    talk.state("Listening", timeout_s=30)
+    server.stop(signal.SIGKILL)
+    talk.state("Reconnecting", timeout_s=10)
+    server.start()
+    talk.state("Listening", timeout_s=20)
+    talk.type("What is three plus four?")
+    talk.state("Speaking", timeout_s=30)
+    talk.state("Listening", timeout_s=30)
+    expect(talk.entries("assistant").last).to_contain_text(re.compile("7|seven"))
+    expect(talk.page.locator(".entry")).to_have_count(4)
+    assert talk.events("error") == []
