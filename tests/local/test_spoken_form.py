@@ -153,7 +153,10 @@ MEASURES = [
 ]
 
 FRACTIONS = [
-    ("1/2 cup", "one half cup"),
+    ("1/2", "one half"),
+    ("1/2 cup", "half a cup"),
+    ("½ inch", "half an inch"),
+    ("1/2 of it", "one half of it"),
     ("3/4", "three quarters"),
     ("2/3", "two thirds"),
     ("1/8", "one eighth"),

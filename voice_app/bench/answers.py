@@ -57,7 +57,7 @@ ANSWERS: tuple[tuple[str, str | None], ...] = (
     ("Bread, milk, eggs, and butter are on your list.", None),
     (
         "Use 1/2 cup of sugar and 3/4 cup of flour.",
-        "Use one half cup of sugar and three quarters cup of flour.",
+        "Use half a cup of sugar and three quarters cup of flour.",
     ),
     ("Her number is 555-0142.", "Her number is five five five, zero one four two."),
     (

@@ -98,6 +98,10 @@ def _with_whole(whole: str, part: str | None) -> str | None:
     return part and f"{say.number(whole)} and {part}"
 
 
+def _half(match: re.Match[str]) -> str:
+    return "half an" if match.string[match.end()] in "aeiou" else "half a"
+
+
 def _fraction(match: re.Match[str]) -> str:
     if match[0] == "24/7":
         return "twenty four seven"
@@ -212,6 +216,7 @@ NUMBER_RULES: tuple[Rule, ...] = (
     rule(rf"{_N}{_MAGNITUDE}\s?([€£₹]|(?:{say.CURRENCY_CODES})\b)", _money_after),
     rule(rf"(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?{MONTH}(?:,?\s+(\d{{4}})(?!\d))?", _day_first),
     rule(r"(\d+)\s+(\d+)/(\d+)(?![\d/])", _mixed),
+    rule(r"1/2\s+(?=[a-z])(?!of\b)|½\s+(?=[a-z])(?!of\b)", _half),
     rule(r"(\d+)/(\d+)(?![\d/])", _fraction),
     rule(rf"(\d*)\s?([{''.join(_VULGAR)}])", _vulgar),
     rule(r"(\d+)['′’]\s?(\d{1,2})(?:\"|″|”|'')", _feet),
