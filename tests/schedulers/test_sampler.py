@@ -108,6 +108,7 @@ def test_uniforms_are_uniform_and_not_correlated() -> None:
         assert abs(np.corrcoef(numbers[:-1], numbers[1:])[0, 1]) < 4 / 64
     assert abs(np.corrcoef(u, v)[0, 1]) < 4 / 64
     assert len({*u, *v}) == 8192
+    assert uniforms([-1, 2**64 - 1, 2**70], [3, 3, 3]).unique().numel() == 2
 
 
 def test_draws_at_the_ends_stay_inside() -> None:

@@ -44,6 +44,8 @@ class ToyTalker:
     most_open: int = 0
     sizes: list[int] = field(default_factory=list)
     crash: bool = False
+    crash_on: TurnId | None = None
+    """Whom it cannot say whether it is ready."""
     says_last: bool = True
 
     def warm_up(self) -> None:
@@ -64,6 +66,8 @@ class ToyTalker:
 
     def ready(self, state: object) -> bool:
         assert isinstance(state, Speaker)
+        if state.turn == self.crash_on:
+            raise Crash
         return state.prompt and (state.used < len(state.vectors) or state.tail > 0)
 
     def step(self, states: Sequence[object]) -> Sequence[TalkerOutput]:
@@ -235,6 +239,18 @@ def test_cancel_and_crash_leave_nothing() -> None:
     assert tray.all_given_back()
     assert runner.open_states == 0
     assert scheduler.load().running == scheduler.load().waiting == 0
+
+
+def test_a_turn_that_cannot_say_whether_it_is_ready_is_the_one_to_blame() -> None:
+    tray, runner = Tray(), ToyTalker(crash_on=turn_id(1))
+    scheduler = QwenTalkerScheduler(runner, tray)
+    for number in range(3):
+        for payload in payloads_of([number]):
+            tray.deliver(scheduler, turn_id(number), payload)
+    tray.run(scheduler)
+    assert tray.failed.keys() == {turn_id(1)}
+    assert tray.finished == {turn_id(0), turn_id(2)}
+    assert tray.all_given_back()
 
 
 def test_a_foreign_payload_fails_its_turn() -> None:

@@ -24,9 +24,9 @@ _TIES = 8
 
 
 def uniforms(seeds: Sequence[int], counters: Sequence[int]) -> Tensor:
-    """For each (seed, counter) a number in [0, 1), float64: the counter-th of the SplitMix64 sequence
-    (Steele et al. 2014) that starts at the hashed seed."""
-    start = _mix(np.array(seeds, np.uint64))
+    """For each (seed, counter ≥ 0) a number in [0, 1), float64: the counter-th of the SplitMix64 sequence
+    (Steele et al. 2014) that starts at the hashed seed. Of a seed the lowest 64 bits count."""
+    start = _mix(np.array([seed % 2**64 for seed in seeds], np.uint64))
     return torch.from_numpy(
         (_mix(start + np.array(counters, np.uint64) * _GAMMA) >> np.uint64(11)) * 2.0**-53
     )
@@ -126,7 +126,7 @@ class RequestSampler:
     ) -> None:
         self.sampling = sampling
         self.greedy = not sampling.temperature
-        self.seed = (secrets.randbits(64) if sampling.seed is None else sampling.seed) % 2**64
+        self.seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
         self._bias: tuple[Tensor, Tensor] | None = None
         if sampling.logit_bias:
             tokens, added = zip(*sampling.logit_bias, strict=True)

@@ -118,8 +118,11 @@ class QwenTalkerScheduler:
         for voice in self._voices.values():
             if len(batch) == self._max_batch:
                 break
-            if voice.opened and self._outbox.has_room(voice.turn) and self._runner.ready(voice.state):
-                batch.append(voice)
+            if voice.opened and self._outbox.has_room(voice.turn):
+                self._calls.about(voice.turn)
+                if self._runner.ready(voice.state):
+                    batch.append(voice)
+        self._calls.clear()
         return batch
 
     def _publish(self, voice: _Voice, output: TalkerOutput) -> None:

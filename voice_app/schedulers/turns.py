@@ -37,6 +37,10 @@ class ModelCalls:
         """To be called as each step begins."""
         self.turns = ()
 
+    def about(self, turn: TurnId) -> None:
+        """The runner is asked something small about `turn`: blamed if it raises, not charged."""
+        self.turns = (turn,)
+
     @contextmanager
     def of(self, turns: Iterable[TurnId]) -> Iterator[None]:
         """Around one call of the runner for `turns`; a turn with several inputs counts once."""
