@@ -53,8 +53,8 @@ class Spoken:
         """The text that the user has heard, as far as it was cut off; all of it else."""
         if self.cut_s is None:
             return self.text
-        # A tick of tolerance: a cut in whole milliseconds may fall just short of its own mark.
-        position = bisect_right(self.marks, self.cut_s + 0.0015, key=itemgetter(1))
+        # A cut counted in whole milliseconds may fall just short of the mark that it means.
+        position = bisect_right(self.marks, self.cut_s + 0.00099, key=itemgetter(1))
         return self.text[: self.marks[position - 1][0]] if position else ""
 
 

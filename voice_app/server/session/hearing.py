@@ -88,6 +88,7 @@ class Hearing:
     def commit(self, now: float) -> tuple[np.ndarray, list[turns.Action]]:
         """The client says that the turn is over: its sound, and what that changes. Raises ProtocolError if
         there is less than 100 ms of it."""
+        self._microphone.flush()
         speaking = self._state.user is turns.User.SPEAKING
         start = self._state.start_ms if speaking else self._state.floor_ms
         end = self._microphone.position_ms

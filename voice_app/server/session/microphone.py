@@ -74,6 +74,11 @@ class Microphone:
             self._framed += FRAME_SAMPLES
             yield self._detector.is_speech(frame)
 
+    def flush(self) -> None:
+        """Take in what the resampler still holds: the client says that its sound ends here."""
+        self._sound += self._stream.flush().tobytes()
+        self._stream = sound.EarStream(self._config.format)
+
     def skip(self) -> None:
         """Judge nothing of what was heard so far."""
         self._framed = self._end

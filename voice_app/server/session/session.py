@@ -103,6 +103,7 @@ class Session:
     def tick(self, now: float) -> None:
         """Time has passed."""
         if now >= self._expires_at:
+            self._expires_at = float("inf")
             self._error(ProtocolError("session_expired", "Your session hit its maximum duration."))
             self._actions.append(Close(1001, "session expired"))
             return
