@@ -1,5 +1,7 @@
 """The ears without models: finding speech, cutting at pauses, features, loops, what is believed."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -107,6 +109,9 @@ class Parrot:
 
     def hear(self, samples: np.ndarray) -> Heard:
         return Heard(f"{len(samples)}", -0.1)
+
+    def hear_all(self, speech: Sequence[np.ndarray]) -> list[Heard]:
+        return [self.hear(samples) for samples in speech]
 
 
 def test_the_parts_of_long_speech_are_joined_in_order() -> None:

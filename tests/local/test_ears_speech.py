@@ -161,6 +161,9 @@ def test_speech_that_was_heard_is_not_heard_again(listening: Listening, whisper:
             self.calls += 1
             return whisper.hear(samples)
 
+        def hear_all(self, speech):
+            return [self.hear(samples) for samples in speech]
+
     counting = Counting()
     encoder = AudioEncoder(counting, Letters())
     speech = listening.speech(asterisk_prompt("conf-full"))
@@ -186,3 +189,11 @@ def test_what_is_no_recogniser(tmp_path) -> None:
         open_recogniser(PackConfig(recogniser=str(tmp_path)), assets.silent)
     assert "\n" not in error.value.message
     assert recogniser_identity(str(tmp_path)) != recogniser_identity(None)
+
+
+def test_stretches_heard_together_are_heard_as_alone(recogniser: Recogniser) -> None:
+    speech = [asterisk_prompt(name) for name in ("conf-full", "tt-allbusy", "hello", "demo-nomatch")]
+    speech.append(np.concatenate([asterisk_prompt("vm-intro"), asterisk_prompt("dir-instr")]))
+    assert [heard.text for heard in recogniser.hear_all(speech)] == [
+        recogniser.hear(samples).text for samples in speech
+    ]

@@ -4,14 +4,14 @@ The pack is a cascade: what stands for the user's speech in the prompt are the r
 embedding table for the transcript's tokens, so the edge keeps its contract and the transcript is known.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
 from voice_app.errors import VoiceAppError
-from voice_app.messages import EdgePayload, Embeddings, MelFrames, StageEvent, Transcript
+from voice_app.messages import EdgePayload, Embeddings, Media, MelFrames, StageEvent, Transcript
+from voice_app.models.local.recent import Recent
 from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, Recogniser
 from voice_app.schedulers.base import StageInput
 
@@ -35,41 +35,45 @@ class Vocabulary(Protocol):
 
 
 class AudioEncoder:
-    """The `OnePassRunner` of the stage."""
+    """The `OnePassRunner` of the stage. For each input it gives the embedded words, then the transcript."""
 
     def __init__(self, recogniser: Recogniser, vocabulary: Vocabulary) -> None:
         self._recogniser = recogniser
         self._vocabulary = vocabulary
-        self._known: OrderedDict[str, str] = OrderedDict()
+        self._known: Recent[str] = Recent(_KEPT)
 
     def warm_up(self) -> None:
         noise = np.random.default_rng(0).normal(0, 0.01, 2 * SAMPLE_RATE).astype(np.float32)
-        self._recogniser.hear(noise)
+        for batch in (1, 2):
+            self._recogniser.hear_all([noise] * batch)
 
     def run(
         self, batch: Sequence[StageInput]
     ) -> Sequence[Sequence[EdgePayload | StageEvent] | VoiceAppError]:
-        return [self._one(item) for item in batch]
+        inputs = [item.payload for item in batch if isinstance(item.payload, MelFrames)]
+        texts = {mel.media.key: self._known.get(mel.media.key) for mel in inputs}
+        new = {mel.media.key: mel.frames for mel in inputs if texts[mel.media.key] is None}
+        for key, text in zip(new, transcribe_all(self._recogniser, list(new.values())), strict=True):
+            texts[key] = text
+            self._known.put(key, text)
+        return [self._embedded(mel.media, texts[mel.media.key] or "") for mel in inputs]
 
-    def _one(self, item: StageInput) -> list[EdgePayload | StageEvent]:
-        assert isinstance(item.payload, MelFrames)
-        key = item.payload.media.key
-        text = self._known.get(key)
-        if text is None:
-            text = transcribe(self._recogniser, item.payload.frames)
-        self._known[key] = text
-        self._known.move_to_end(key)
-        if len(self._known) > _KEPT:
-            self._known.popitem(last=False)
+    def _embedded(self, media: Media, text: str) -> list[EdgePayload | StageEvent]:
         ids = self._vocabulary.encode(text)
-        rows = self._vocabulary.embed(ids)
-        return [Embeddings(item.payload.media, rows, ids=tuple(ids), text=text), Transcript(text)]
+        return [Embeddings(media, self._vocabulary.embed(ids), ids=tuple(ids), text=text), Transcript(text)]
 
 
 def transcribe(recogniser: Recogniser, samples: np.ndarray) -> str:
     """The words in [n] float32 at 16 kHz, any length; "" where there are none."""
-    texts = (believed(recogniser.hear(part)) for part in parts(samples, recogniser.max_seconds))
-    return " ".join(text for text in texts if text)
+    return transcribe_all(recogniser, [samples])[0]
+
+
+def transcribe_all(recogniser: Recogniser, speech: Sequence[np.ndarray]) -> list[str]:
+    """`transcribe` for each of several recordings."""
+    cut = [parts(samples, recogniser.max_seconds) for samples in speech]
+    heard = iter(recogniser.hear_all([part for some in cut for part in some]))
+    texts = [[believed(next(heard)) for _ in some] for some in cut]
+    return [" ".join(filter(None, some)) for some in texts]
 
 
 def believed(heard: Heard) -> str:

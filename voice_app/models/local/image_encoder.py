@@ -3,7 +3,6 @@
 Like the audio encoder, it embeds words: `camera_text` of the label and of the text that was read.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,6 +12,7 @@ from voice_app.messages import EdgePayload, Embeddings, ImagePatches, StageEvent
 from voice_app.models.local.audio_encoder import Vocabulary
 from voice_app.models.local.efficientnet import SIDE
 from voice_app.models.local.prompt import camera_text
+from voice_app.models.local.recent import Recent
 from voice_app.schedulers.base import StageInput
 
 _KEPT = 256
@@ -29,7 +29,7 @@ class ImageEncoder:
         self._name = name
         self._read = read
         self._vocabulary = vocabulary
-        self._known: OrderedDict[str, str] = OrderedDict()
+        self._known: Recent[str] = Recent(_KEPT)
 
     def warm_up(self) -> None:
         blank = np.zeros((SIDE, SIDE, 3), np.float32)
@@ -47,9 +47,6 @@ class ImageEncoder:
         text = self._known.get(key)
         if text is None:
             text = camera_text(self._name(item.payload.patches), self._read(item.payload.patches))
-        self._known[key] = text
-        self._known.move_to_end(key)
-        if len(self._known) > _KEPT:
-            self._known.popitem(last=False)
+        self._known.put(key, text)
         ids = self._vocabulary.encode(text)
         return [Embeddings(item.payload.media, self._vocabulary.embed(ids), ids=tuple(ids), text=text)]

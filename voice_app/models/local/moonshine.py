@@ -5,6 +5,7 @@ The encoder takes samples of any length, so short speech costs little; the decod
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +39,10 @@ class Moonshine:
         self._pieces = _read_pieces(folder / "tokenizer.bin")
         self._outputs = ["logits", *(f"present.{name}" for name in _NAMES)]
 
+    def hear_all(self, speech: Sequence[np.ndarray]) -> list[Heard]:
+        return [self.hear(samples) for samples in speech]
+
     def hear(self, samples: np.ndarray) -> Heard:
-        """[n] float32 at 16 kHz, at most `max_seconds` → what was said."""
         if len(samples) < _MIN_SAMPLES:
             samples = np.pad(samples, (0, _MIN_SAMPLES - len(samples)))
         mask = np.ones((1, len(samples)), np.int64)

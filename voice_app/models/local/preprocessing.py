@@ -28,9 +28,12 @@ from voice_app.messages import (
 from voice_app.models.local import pictures
 from voice_app.models.local.listening import Listening
 from voice_app.models.local.prompt import ChatFrame, turn_of
+from voice_app.models.local.recent import Recent
 from voice_app.models.local.recogniser import SAMPLE_RATE
 from voice_app.schedulers.base import StageInput
 
+_KEPT = 16
+"""Prepared media kept by key: what a talk shows again turn by turn; a picture is 8 MB at most."""
 _VERSION = b"1"
 """Part of every media key: raise it when the same content would be encoded otherwise."""
 
@@ -44,6 +47,7 @@ class Preprocessing:
         self._frame = frame
         self._listening = listening
         self._recogniser = recogniser.encode()
+        self._prepared: Recent[EdgePayload] = Recent(_KEPT)
 
     def warm_up(self) -> None:
         self._listening.warm_up()
@@ -68,8 +72,9 @@ class Preprocessing:
 
         def place(part: AudioPart | ImagePart) -> Media:
             key = self._key(part)
-            if key.key not in media:
-                media[key.key] = self._encoded(part, key)
+            payload = media.get(key.key) or self._prepared.get(key.key) or self._encoded(part, key)
+            media[key.key] = payload
+            self._prepared.put(key.key, payload)
             return key
 
         turns = [turn_of(_pictures_first(message), place) for message in request.messages]

@@ -1,5 +1,6 @@
 """What the audio encoder needs of a recogniser, and what all of them share."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,7 +25,7 @@ class Heard:
 
 
 class Recogniser(Protocol):
-    """Speech → words, one stretch at a time."""
+    """Speech → words."""
 
     @property
     def identity(self) -> str:
@@ -38,6 +39,10 @@ class Recogniser(Protocol):
 
     def hear(self, samples: np.ndarray) -> Heard:
         """[n] float32 at 16 kHz, n ≤ max_seconds · 16000 → what was said."""
+        ...
+
+    def hear_all(self, speech: Sequence[np.ndarray]) -> list[Heard]:
+        """`hear` for several stretches, which may cost less together."""
         ...
 
 
