@@ -69,14 +69,14 @@ class PackagedBrain:
 
     def __init__(self, config: PackConfig, report: Report) -> None:
         sha256 = MODELS["smollm2"].files[0].sha256
-        self._files: BrainFiles = converted(ensure("smollm2", report), sha256, report)
+        self.files: BrainFiles = converted(ensure("smollm2", report), sha256, report)
         self._config = config
         self._report = report
-        self.tokens = VocabularyTokens(Tokenizer.from_file(str(self._files.tokenizer)))
+        self.tokens = VocabularyTokens(Tokenizer.from_file(str(self.files.tokenizer)))
         start, self._end = self.tokens.id("<|im_start|>"), self.tokens.id("<|im_end|>")
         self.frame = ChatMlFrame(self.tokens, start, self._end, HISTORY)
         self.encode = self.tokens.encode
-        self._table = self._files.embedding()
+        self._table = self.files.embedding()
 
     def embed(self, ids: Sequence[int]) -> np.ndarray:
         return self._table[np.asarray(ids, np.int64)].astype(np.float32)
@@ -84,6 +84,6 @@ class PackagedBrain:
     def thinker(self) -> Thinker:
         self._report("loading the thinker")
         kv_bytes = self._config.kv_bytes or DEFAULT_KV_BYTES
-        engine = OnnxEngine(self._files, kv_bytes, MAX_POSITIONS, self._config.threads)
+        engine = OnnxEngine(self.files, kv_bytes, MAX_POSITIONS, self._config.threads)
         ends = frozenset({self._end, self.tokens.id("<|endoftext|>")})
         return Thinker(engine, self.tokens, ends, STYLE)

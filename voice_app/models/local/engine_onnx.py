@@ -25,8 +25,8 @@ class OnnxEngine:
         page_bytes = 2 * 4 * shape.layers * shape.kv_heads * PAGE_SIZE * HEAD_DIM
         self.num_pages = max(1, kv_bytes // page_bytes)
         self._table = files.embedding()
-        self._first, self._head = _graph(files.first, threads), _graph(files.head, threads)
-        self._between = [_graph(files.between(layer), threads) for layer in range(shape.layers)]
+        self._first, self._head = graph(files.first, threads), graph(files.head, threads)
+        self._between = [graph(files.between(layer), threads) for layer in range(shape.layers)]
         pool = (shape.layers, self.num_pages, shape.kv_heads, PAGE_SIZE, HEAD_DIM)
         self._keys = np.zeros(pool, np.float32)
         self._values = np.zeros(pool, np.float32)
@@ -66,7 +66,7 @@ def rotary_table(base: float, positions: int) -> tuple[np.ndarray, np.ndarray]:
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
-def _graph(path: Path, threads: int) -> Callable[..., list[np.ndarray]]:
+def graph(path: Path, threads: int) -> Callable[..., list[np.ndarray]]:
     """The graph at `path` as a function of its inputs in order."""
     session = onnx_session(path, threads, arena=False)
     names = [value.name for value in session.get_inputs()]
