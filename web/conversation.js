@@ -9,6 +9,7 @@ import { RealtimeClient, fromBase64 } from "./realtime-client.js";
 import { sessionOf } from "./settings.js";
 import { stateOf } from "./state.js";
 import { Talk } from "./talk.js";
+import { Yielding } from "./yielding.js";
 
 /** @typedef {import("./problems.js").Problem} Problem */
 /** @typedef {import("./settings.js").Settings} Settings */
@@ -46,7 +47,7 @@ export class Conversation {
       onStarted: (item, frames, time, resumed) => this.sounds(item, frames, time, resumed),
       onPlayed: (item, frames) => this.played(item, frames),
       onFinished: (item, frames) => this.finished(item, frames),
-      onLevel: (loudness) => hooks.sounded(1, loudness),
+      onLevel: (loudness) => this.loud(loudness),
       onFull: () => hooks.problem(problems.answerTooLong),
     });
     /** @type {RealtimeClient | null} */
@@ -59,6 +60,9 @@ export class Conversation {
     /** Push-to-talk is pressed. */
     this.held = false;
     this.speaking = false;
+    this.yielding = new Yielding();
+    /** Root mean square of the answer that sounds. */
+    this.loudness = 0;
     this.interruptedAt = -Infinity;
     /** Sound sent in this session: its length, and when its end was spoken (ms of performance.now()). */
     this.sent = { ms: 0, at: 0 };
@@ -84,7 +88,7 @@ export class Conversation {
       everOpen: this.everOpen,
       microphone: this.microphoneOn && !this.muted,
       listening: this.handsFree || this.held,
-      hearing: talk.hearing || this.held,
+      hearing: talk.hearing || this.held || this.yielding.yielded,
       answering: talk.answering !== "none",
       speaking: this.speaking,
       sinceInterruption: now - this.interruptedAt,
@@ -188,7 +192,7 @@ export class Conversation {
     const stopped = await this.speaker.flush();
     const now = performance.now();
     if (stopped) this.recorder.stopped(stopped.item, stopped.frames);
-    this.speaking = false;
+    this.quiet();
     for (const answer of unheard) {
       const heardMs = stopped?.item === answer.id ? (stopped.frames / RATE) * 1000 : 0;
       this.talk.interrupted(answer.id, heardMs, now);
@@ -229,7 +233,7 @@ export class Conversation {
     this.hooks.problem(problems.forgotten);
     const stopped = await this.speaker.flush();
     if (stopped) this.recorder.stopped(stopped.item, stopped.frames);
-    this.speaking = false;
+    this.quiet();
     for (const answer of this.talk.unheard) this.talk.interrupted(answer.id, answer.heardMs, performance.now());
     this.hooks.changed();
   }
@@ -293,11 +297,20 @@ export class Conversation {
     if (!open) pcm.fill(0);
     if ((!open && !this.handsFree) || !this.client?.appendAudio(pcm)) return;
     const now = performance.now();
+    if (this.handsFree && this.settings.yields) this.giveWay(open ? loudness : 0, now);
     const ms = (pcm.length / RATE) * 1000;
     this.sent = { ms: this.sent.ms + ms, at: now };
     this.recorder.add("user", pcm, now - ms);
     if (this.client.backlog > SLOW_BYTES) this.hooks.problem(problems.slowUp);
     else if (this.client.backlog < WELL_BYTES) this.hooks.solved("slow-up");
+  }
+
+  /** Yield to the user, or go on. @param {number} level of the microphone @param {number} now */
+  giveWay(level, now) {
+    const what = this.yielding.heard(level, this.speaking ? Math.max(this.loudness, 1e-6) : 0, now);
+    if (what === "hold") this.speaker.hold();
+    else if (what === "release") this.speaker.release();
+    if (what) this.hooks.changed();
   }
 
   microphoneLost() {
@@ -341,6 +354,18 @@ export class Conversation {
 
   // --------------------------------------------------------------------------------------- speaker
 
+  /** @param {number} loudness */
+  loud(loudness) {
+    this.loudness = loudness;
+    this.hooks.sounded(1, loudness);
+  }
+
+  /** Nothing sounds any more. */
+  quiet() {
+    this.speaking = false;
+    this.yielding.stopped();
+  }
+
   /** @param {string} item @param {number} frames @param {number} time @param {boolean} resumed */
   sounds(item, frames, time, resumed) {
     this.speaking = true;
@@ -359,7 +384,7 @@ export class Conversation {
 
   /** @param {string} item @param {number} frames */
   finished(item, frames) {
-    this.speaking = false;
+    this.quiet();
     this.recorder.stopped(item, frames);
     this.talk.finished(item, (frames / RATE) * 1000, performance.now() + this.speaker.outputDelay);
     this.hooks.changed();

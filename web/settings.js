@@ -16,6 +16,7 @@
  * @property {number} silenceMs
  * @property {number} prefixMs
  * @property {"auto" | "low" | "medium" | "high"} eagerness
+ * @property {boolean} yields the answer falls silent at the user's first sound, and goes on if it was no speech
  * @property {boolean} echoCancellation
  * @property {boolean} noiseSuppression
  * @property {boolean} autoGainControl
@@ -37,6 +38,7 @@ export const DEFAULTS = {
   silenceMs: 500,
   prefixMs: 300,
   eagerness: "auto",
+  yields: true,
   echoCancellation: true,
   noiseSuppression: true,
   autoGainControl: true,

@@ -23,7 +23,6 @@ RATE = 24_000
 DELTA_S = 0.1
 LOUD = 0.02
 """Root mean square above which a piece is speech."""
-ONSET_MS = 100
 LEAD_S = 0.8
 
 
@@ -58,6 +57,8 @@ class Script:
     )
     transcript: str = "What is the answer?"
     think_s: float = 0.15
+    onset_ms: int = 100
+    """Speech that is needed before a turn starts."""
     word_times: bool = True
     gap_s: float = 0.0
     """Silence on the wire after the first half second of sound: a network that stalls."""
@@ -243,10 +244,10 @@ class _Talk:
         loud = math.sqrt(float(np.mean((samples / 32768.0) ** 2))) > LOUD
         self._loud_ms = self._loud_ms + ms if loud else 0.0 if not self._hearing else self._loud_ms
         self._quiet_ms = 0.0 if loud else self._quiet_ms + ms
-        if not self._hearing and self._loud_ms >= ONSET_MS:
+        if not self._hearing and self._loud_ms >= self._stub.script.onset_ms:
             self._hearing = True
             await self._interrupt()
-            start = round(self._sent_ms - ONSET_MS)
+            start = round(self._sent_ms - self._stub.script.onset_ms)
             await self._send("input_audio_buffer.speech_started", item_id=self._item, audio_start_ms=start)
         elif self._hearing and self._quiet_ms >= self._detection.get("silence_duration_ms", 500):
             self._hearing = False

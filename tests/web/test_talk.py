@@ -92,6 +92,38 @@ def test_barge_in_stops_the_sound_and_keeps_what_was_heard(open_page, stub, word
     assert len(shown) == pytest.approx(truncated["audio_end_ms"] / 350, abs=2)
 
 
+def test_the_sound_yields_to_speech_before_the_server_is_sure_of_it(open_page, stub):
+    stub.script.answer = tone_answer(LONG)
+    talk = open_page(stub.url)
+    talk.start()
+    ask(talk)
+    talk.page.wait_for_timeout(400)
+    stub.script.onset_ms = 600
+    said = talk.say(murmur(1.2))
+    talk.state("Interrupted")
+    started = talk.events("input_audio_buffer.speech_started")[1]["at"]
+    stopped = max(block.at for block in talk.blocks() if block.at < started + 500)
+    assert started - said > 500
+    assert stopped - said < 200
+
+
+def test_a_cough_makes_the_answer_wait_and_go_on(open_page, stub):
+    stub.script.answer = tone_answer("alpha beta gamma delta epsilon zeta eta theta")
+    talk = open_page(stub.url)
+    talk.start()
+    ask(talk)
+    talk.page.wait_for_timeout(400)
+    stub.script.onset_ms = 600
+    talk.say(murmur(0.16))
+    talk.state("Hearing you")
+    talk.state("Speaking")
+    talk.state("Listening")
+    expect(talk.entries("assistant")).to_have_text(stub.script.answer.text)
+    assert stub.of_type("conversation.item.truncate") == []
+    sound = talk.played()
+    assert len(sound) / RATE == pytest.approx(len(stub.script.answer.sound) / RATE, abs=0.08)
+
+
 def test_stop_button_and_escape_stop_the_answer(open_page, stub):
     stub.script.answer = tone_answer(LONG)
     talk = open_page(stub.url)

@@ -21,5 +21,11 @@ def test_tsc_finds_nothing(node_modules, project):
 
 def test_pure_parts():
     node = command("node", "nodejs")
-    done = subprocess.run([node, "--test", "pure/"], cwd=HERE, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [node, "--test", *map(str, sorted((HERE / "pure").glob("*.mjs")))],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout

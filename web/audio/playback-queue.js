@@ -1,8 +1,9 @@
 // What waits to be played: a ring of samples with the items they belong to. Pure: no audio API, no clock.
 
 /**
- * What happened while samples were taken; `resumed` follows an underrun. `frames`: of that item, played so far.
- * @typedef {{type: "started" | "resumed" | "finished", item: string, frames: number}} PlaybackNote
+ * What happened while samples were taken; `resumed` follows an underrun, `released` a hold. `frames`: of that item,
+ * played so far.
+ * @typedef {{type: "started" | "resumed" | "released" | "finished", item: string, frames: number}} PlaybackNote
  */
 
 /** @typedef {{item: string, pushed: number, played: number, ended: boolean}} Segment */
@@ -23,6 +24,9 @@ export class PlaybackQueue {
     /** Frames that wait. */
     this.length = 0;
     this.playing = false;
+    /** Nothing is given out, nothing is lost. */
+    this.held = false;
+    this.released = false;
     /** @type {Segment[]} */
     this.segments = [];
     /** The newest sample given out: silence starts from it, so that no click is heard. */
@@ -52,6 +56,17 @@ export class PlaybackQueue {
     if (segment) segment.ended = true;
   }
 
+  /** Fall silent until `release`. */
+  hold() {
+    this.released = this.playing;
+    this.playing = false;
+    this.held = true;
+  }
+
+  release() {
+    this.held = false;
+  }
+
   /**
    * Drop everything that waits.
    * @returns {{item: string, frames: number} | null} the item that was being played, and how far
@@ -60,7 +75,7 @@ export class PlaybackQueue {
     const current = this.segments[0];
     this.segments = [];
     this.length = 0;
-    this.playing = false;
+    this.playing = this.held = this.released = false;
     return current ? { item: current.item, frames: current.played } : null;
   }
 
@@ -73,12 +88,14 @@ export class PlaybackQueue {
     /** @type {PlaybackNote[]} */
     const notes = [];
     let filled = 0;
-    while (filled < output.length) {
+    while (filled < output.length && !this.held) {
       const segment = this.segments[0];
       if (!segment || (!this.playing && !this.ready(segment))) break;
       if (!this.playing && segment.played < segment.pushed) {
         this.playing = true;
-        notes.push({ type: segment.played ? "resumed" : "started", item: segment.item, frames: segment.played });
+        const type = this.released ? "released" : segment.played ? "resumed" : "started";
+        this.released = false;
+        notes.push({ type, item: segment.item, frames: segment.played });
       }
       const count = Math.min(output.length - filled, segment.pushed - segment.played);
       this.copy(output, filled, count);

@@ -15,12 +15,16 @@ class Playback extends AudioWorkletProcessor {
     this.port.onmessage = ({ data }) => this.command(data);
   }
 
-  /** @param {{type: "push", item: string, pcm: Int16Array} | {type: "end", item: string} | {type: "flush"}} command */
+  /** @param {{type: "push", item: string, pcm: Int16Array} | {type: "end", item: string} | {type: "flush" | "hold" | "release"}} command */
   command(command) {
     if (command.type === "push") {
       if (!this.queue.push(command.item, command.pcm)) this.port.postMessage({ type: "overflow", item: command.item });
     } else if (command.type === "end") {
       this.queue.end(command.item);
+    } else if (command.type === "hold") {
+      this.queue.hold();
+    } else if (command.type === "release") {
+      this.queue.release();
     } else {
       this.port.postMessage({ type: "flushed", stopped: this.queue.flush() });
     }

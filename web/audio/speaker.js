@@ -73,6 +73,15 @@ export class Speaker {
     else this.early.push(message);
   }
 
+  /** Silence until `release`; nothing is lost. */
+  hold() {
+    this.post({ type: "hold" });
+  }
+
+  release() {
+    this.post({ type: "release" });
+  }
+
   /**
    * Silence now.
    * @returns {Promise<{item: string, frames: number} | null>} what was playing, and the frames of it that were played

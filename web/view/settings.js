@@ -80,7 +80,7 @@ export class SettingsView {
     }
     const mode = /** @type {Settings["mode"]} */ (this.field("mode").value);
     byId("mode-hint").textContent = HINTS[mode];
-    byId("turns").hidden = mode === "push-to-talk";
+    byId("turns").hidden = byId("yields").hidden = mode === "push-to-talk";
     byId("server-vad").hidden = this.field("vad").value !== "server_vad";
     byId("semantic-vad").hidden = this.field("vad").value !== "semantic_vad";
   }

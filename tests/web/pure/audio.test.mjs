@@ -5,6 +5,7 @@ import { PlaybackQueue } from "../../../web/audio/playback-queue.js";
 import { toInt16 } from "../../../web/audio/pcm.js";
 import { Recorder } from "../../../web/audio/recorder.js";
 import { Resampler } from "../../../web/audio/resampler.js";
+import { Yielding } from "../../../web/yielding.js";
 
 /** A sine of `frequency` Hz at `rate`. */
 const sine = (frequency, rate, seconds) =>
@@ -141,4 +142,43 @@ test("the recording holds what was heard, where it was heard", async () => {
   assert.equal(at(2200, 1), 0);
   assert.equal(at(2600, 1), 9);
   assert.ok(view.byteLength <= 44 + 4 * (3000 * 24 + 2));
+});
+
+test("a hold is silence without loss", () => {
+  const it = queue();
+  it.push("a", Int16Array.from({ length: 16 }, (_, i) => i + 1));
+  it.end("a");
+  pull(it, 4);
+  it.hold();
+  pull(it, 4);
+  assert.deepEqual(pull(it, 4), { notes: [], output: [0, 0, 0, 0] });
+  it.release();
+  const { notes, output } = pull(it, 4);
+  assert.deepEqual(notes, [{ type: "released", item: "a", frames: 4 }]);
+  assert.deepEqual(output, [5, 6, 7, 8]);
+  it.hold();
+  assert.deepEqual(it.flush(), { item: "a", frames: 8 });
+});
+
+/** Levels of 20 ms pieces, while an answer of loudness `own` sounds, to what the speaker is told and when. */
+function yields(levels, own) {
+  const yielding = new Yielding();
+  return levels.flatMap((level, i) => {
+    const what = yielding.heard(level, own, 20 * i);
+    return what ? [[what, 20 * i]] : [];
+  });
+}
+
+const pieces = (count, level) => new Array(count).fill(level);
+
+test("the answer yields within 100 ms of speech and goes on half a second after a cough", () => {
+  const said = yields([...pieces(50, 0.001), ...pieces(8, 0.1), ...pieces(40, 0.001)], 0.1);
+  assert.deepEqual(said, [["hold", 1060], ["release", 1660]]);
+});
+
+test("it does not yield to a click, to noise, to its own echo, or when nothing sounds", () => {
+  assert.deepEqual(yields([...pieces(50, 0.001), ...pieces(3, 0.3), ...pieces(20, 0.001)], 0.1), []);
+  assert.deepEqual(yields(pieces(400, 0.01), 0.1), []);
+  assert.deepEqual(yields(pieces(50, 0.05), 0.2), []);
+  assert.deepEqual(yields(pieces(50, 0.3), 0), []);
 });

@@ -1,0 +1,33 @@
+"""The page in Firefox: its sound path, its clock and its looks."""
+
+import numpy as np
+from conftest import OUTPUT
+from firefox import firefox
+from stub_server import RATE, tone_answer
+from test_access import AXE_RUN
+
+STATE = "document.querySelector('#state').textContent"
+
+
+def test_talk_in_firefox(stub, node_modules, tmp_path):
+    stub.script.answer = tone_answer("One two three four five six seven eight nine ten eleven twelve.")
+    with firefox(tmp_path) as browser:
+        browser.open(stub.url, 1280, 800)
+        browser.click("#main-button")
+        browser.until(f"['Listening', 'Hearing you'].includes({STATE})")
+        # Firefox's fake microphone is a tone without end: to the stub, somebody who speaks on.
+        browser.until(f"{STATE} === 'Hearing you'")
+        tone = stub.heard()[-RATE // 4 :]
+        spectrum = np.abs(np.fft.rfft(tone * np.hanning(len(tone))))
+        assert np.fft.rfftfreq(len(tone), 1 / RATE)[np.argmax(spectrum)] == 1000
+        browser.click("#main-button")  # Mute: the tone ends, the turn is over.
+        browser.until(f"{STATE} === 'Speaking'")
+        browser.until("document.querySelector('.entry.assistant .words')?.textContent.includes('three')")
+        browser.screenshot(OUTPUT / "firefox-speaking-desktop.png")
+        browser.click("#stop-button")
+        browser.until(f"{STATE} === 'Interrupted'")
+        [truncated] = stub.of_type("conversation.item.truncate")
+        assert 600 < truncated["audio_end_ms"] < 4000
+        browser.run((node_modules / "axe-core" / "axe.min.js").read_text())
+        assert browser.evaluate(AXE_RUN) == []
+        assert browser.log == []
