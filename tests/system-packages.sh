@@ -6,6 +6,10 @@ declare -A need=(
   [redis-server]=redis-server
   [espeak-ng]=espeak-ng
   [ffmpeg]=ffmpeg
+  [chromium]=chromium
+  [firefox-esr]=firefox-esr
+  [pulseaudio]=pulseaudio
+  [npm]=npm
   [/usr/share/asterisk/sounds]=asterisk-core-sounds-en-g722
 )
 missing=()
