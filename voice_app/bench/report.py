@@ -1,6 +1,7 @@
 """What every benchmark shares: the machine's description, tables, goals, and JSON."""
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -68,7 +69,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
     if not values:
         return float("nan")
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, round(percent / 100 * len(ordered) + 0.5) - 1))]
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
 def median(values: Sequence[float]) -> float:

@@ -14,13 +14,13 @@ from voice_app.errors import VoiceAppError
 
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand; returns the exit code."""
-    from voice_app.cli import ask, bench, graph, pull, serve
+    from voice_app.cli import ask, bench, graph, make_tiny_checkpoint, pull, serve
 
     parser = argparse.ArgumentParser(
         prog="voice-app", description="A voice assistant that answers while it is still thinking."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (serve, ask, graph, pull, bench):
+    for module in (serve, ask, graph, pull, make_tiny_checkpoint, bench):
         module.add_parser(commands)
     argv = sys.argv[1:] if argv is None else argv
     arguments, bare = parser.parse_known_args(argv)
@@ -29,6 +29,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"{arguments.command}: unknown: {' '.join(unknown)}")
     if "bare" in arguments:
         arguments.bare(arguments, bare, argv)
+    # A server's log is for its operator; whoever asks a question gets one line (VOICE_APP_LOG shows more).
+    log.set_up(None if arguments.command == "serve" else os.environ.get("VOICE_APP_LOG", "critical"))
     # A terminated command ends like an interrupted one: its workers are stopped on the way out.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -1,0 +1,58 @@
+"""`voice-app ask` with files that cannot be used: one line, exit code 2, before any model is loaded."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from voice_app import cli
+
+
+def _write(name: str, samples: np.ndarray, rate: int = 16000, **options) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        soundfile.write(folder / name, samples, rate, **options)
+        return folder / name
+
+    return make
+
+
+def _bytes(name: str, data: bytes) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        (folder / name).write_bytes(data)
+        return folder / name
+
+    return make
+
+
+def _cut_header(folder: Path) -> Path:
+    whole = _write("whole.wav", np.zeros(16000, np.float32))(folder).read_bytes()
+    (folder / "cut.wav").write_bytes(b"RIFF" + whole[8:30])
+    return folder / "cut.wav"
+
+
+_NAN = np.full(16000, np.nan, np.float32)
+_ELEVEN_MINUTES = np.zeros(8000 * 660, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda folder: folder / "nowhere.wav", "No such file"),
+        (lambda folder: folder, "directory"),
+        (_write("empty.wav", np.zeros(0, np.float32)), "no samples"),
+        (_write("nan.wav", _NAN, subtype="FLOAT"), "NaN"),
+        (_write("long.wav", _ELEVEN_MINUTES, 8000), "minutes"),
+        (_cut_header, "not a sound file"),
+        (_bytes("noise.wav", bytes(range(256)) * 40), "not a sound file"),
+        (_bytes("zero.wav", b""), "not a sound file"),
+    ],
+)
+def test_a_sound_that_cannot_be_used(capsys, tmp_path, make, named):
+    path = make(tmp_path)
+    assert cli.main(["ask", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert path.name in error
+    assert named in error
+    assert error.count("\n") == 1
