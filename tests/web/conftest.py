@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from needs import command, missing
+from real_server import Server
 from stub_server import Stub
 from talk_page import TalkPage
 
@@ -102,6 +103,15 @@ def open_page(chromium) -> Iterator[Callable[..., TalkPage]]:
         assert page.errors == []
         hosts = {urlsplit(url).netloc for url in page.requests if not url.startswith(("data:", "blob:"))}
         assert hosts <= {urlsplit(page.url).netloc}
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A real server with the local pack."""
+    running = Server()
+    running.start()
+    yield running
+    running.stop()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,14 +1,7 @@
 """The page, a real Chromium, and a real server with the local pack: real speech in, real speech out."""
 
-import os
 import re
 import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,49 +17,6 @@ pytestmark = pytest.mark.models
 
 RATE = 24_000
 DATA = Path(__file__).parents[1] / "data"
-START_S = 120
-
-
-class Server:
-    """`voice-app serve` as a process of its own."""
-
-    def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/"
-        self._process: subprocess.Popen | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "voice_app", "serve", "--port", str(self.port)]
-        self._process = subprocess.Popen(command, env={**os.environ, "VOICE_APP_LOG": "warning"})
-        deadline = time.monotonic() + START_S
-        while not self._ready():
-            assert self._process.poll() is None, "the server ended"
-            assert time.monotonic() < deadline, "the server did not get ready"
-            time.sleep(0.1)
-
-    def _ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(self.url + "ready", timeout=2) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
-
-    def stop(self, how: int = signal.SIGTERM) -> None:
-        if self._process is None:
-            return
-        self._process.send_signal(how)
-        self._process.wait(30)
-        self._process = None
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    running = Server()
-    running.start()
-    yield running
-    running.stop()
 
 
 def question(name: str) -> np.ndarray:
