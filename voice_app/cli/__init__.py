@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 
+from voice_app import log
 from voice_app.errors import VoiceAppError
 
 
