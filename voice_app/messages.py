@@ -29,6 +29,9 @@ class Stage(StrEnum):
     TALKER_AR = "talker_ar"
     CODE2WAV = "code2wav"
 
+    # Enum's own is Python code, and a stage is looked up several times for every token.
+    __hash__ = str.__hash__
+
 
 class TurnId(msgspec.Struct, frozen=True):
     """Who a piece of work is for. Work whose generation is below the turn's fence is stale and is
@@ -220,6 +223,8 @@ class TokenId(msgspec.Struct, frozen=True, tag="token_id"):
     id: int | None
     finish_reason: str | None = None
     usage: Usage = Usage()
+    text_bytes: int | None = None
+    """Only so many bytes of the token's text belong to the answer: a stop string begins there."""
 
 
 class TokenVector(msgspec.Struct, frozen=True, tag="token_vector"):

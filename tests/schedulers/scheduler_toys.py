@@ -36,6 +36,7 @@ from voice_app.schedulers.base import (
     StepOutput,
 )
 from voice_app.schedulers.radix_cache import media_keys
+from voice_app.schedulers.stop_strings import StopStrings
 
 
 class Crash(Exception):
@@ -133,6 +134,11 @@ EOS = 0
 VOCAB = 23
 
 
+def spelled(token: int) -> bytes:
+    """The text of a toy token: one to three letters, some of them of two bytes."""
+    return ("", "a", "b", "ab", "bé", "aba")[token % 6].encode()
+
+
 def toy_answer(content: Sequence[int], max_tokens: int) -> list[int]:
     """What the toy thinker says, computed in one go: tokens, the last perhaps EOS."""
     cells: list[int] = []
@@ -192,7 +198,8 @@ class ToyThinker:
         self.open_prompts += 1
         params = inputs.prompt.request
         sampling = params.sampling
-        return Prompt(keys, params, sampling, sampling.max_tokens or 8, frozenset([EOS]), content)
+        stops = StopStrings(sampling.stop, spelled) if sampling.stop else None
+        return Prompt(keys, params, sampling, sampling.max_tokens or 8, frozenset([EOS]), content, stops)
 
     def step(self, batch: Sequence[SequenceStep]) -> Sequence[StepOutput]:
         if self.crash(batch):
@@ -239,6 +246,7 @@ class Ask:
     parts: tuple[tuple[int, ...] | tuple[str, tuple[int, ...]], ...]
     max_tokens: int = 8
     speech: bool = True
+    stop: tuple[str, ...] = ()
 
     @property
     def content(self) -> list[int]:
@@ -257,7 +265,7 @@ class Ask:
                 media.append(Embeddings(place, np.array(piece, np.float32)[:, None]))
             else:
                 spans.append(Span(ids=piece))
-        params = PromptParams(sampling=Sampling(max_tokens=self.max_tokens))
+        params = PromptParams(sampling=Sampling(max_tokens=self.max_tokens, stop=self.stop))
         return [PromptIds(tuple(spans), params), *media]
 
     def answer(self) -> list[int]:
@@ -291,7 +299,8 @@ def check_turn(tray: Tray, turn: TurnId, ask: Ask) -> None:
     assert tokens[-1].usage.output_tokens == len(ids)
     vectors = [p for p in tray.sent[turn] if isinstance(p, TokenVector)]
     hidden = [p for p in tray.sent[turn] if isinstance(p, PromptHidden)]
-    assert len(hidden) == ask.speech
+    # An answer without a word is not spoken: the talker needs nothing for it.
+    assert len(hidden) == (ask.speech and bool(ids))
     assert [(p.id, p.finish_reason) for p in vectors] == (
         [(p.id, p.finish_reason) for p in tokens] if ask.speech else []
     )

@@ -29,6 +29,7 @@ from voice_app.messages import (
     StagePayload,
     TurnId,
 )
+from voice_app.schedulers.stop_strings import StopStrings
 
 # ------------------------------------------------------------------------------- runtime ↔ scheduler
 
@@ -171,6 +172,8 @@ class Prompt:
     max_tokens: int
     eos_ids: frozenset[int]
     state: object = None
+    stops: StopStrings | None = None
+    """Set where the request has stop strings (`sampling.stop`)."""
 
 
 @dataclass(frozen=True, slots=True)

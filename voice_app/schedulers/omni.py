@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from voice_app.errors import InputError
-from voice_app.messages import Stage, TokenId, TokenVector, TurnId, Usage
+from voice_app.messages import Stage, TurnId
+from voice_app.schedulers.answer import Answers
 from voice_app.schedulers.base import (
     NoAnswer,
     Outbox,
@@ -45,6 +46,7 @@ class OmniScheduler:
         self._outbox = outbox
         self._max_running = max_running
         self._step_tokens = step_tokens
+        self._answers = Answers(outbox)
         self._calls = ModelCalls(outbox, clock)
         self._space = KvSpace(runner.num_pages, runner.page_size)
         self._joins: dict[TurnId, InputJoin] = {}
@@ -116,7 +118,7 @@ class OmniScheduler:
             del self._joins[turn]
             join.release()
             if isinstance(prompt, NoAnswer):
-                self._emit(turn, join.speech, StepOutput(), None, prompt.finish_reason, Usage())
+                self._answers.none(turn, prompt.finish_reason, speech=join.speech)
                 self._outbox.finish(turn)
             else:
                 self._enqueue(turn, join.speech, prompt)
@@ -198,43 +200,9 @@ class OmniScheduler:
                 if not request.outputs:
                     self._space.publish(request)
                     self._room_changed = True
-                self._take_token(request, output)
-
-    def _take_token(self, request: Request, output: StepOutput) -> None:
-        token = output.token
-        if token is None:
-            raise RuntimeError("the thinker's runner gave no token where one was wanted")
-        reason = output.finish_reason
-        if token in request.prompt.eos_ids:
-            token, reason = None, reason or "stop"
-        else:
-            request.outputs.append(token)
-            if reason is None and len(request.outputs) >= request.max_outputs:
-                reason = "length"
-        usage = Usage()
-        if reason is not None:
-            usage = Usage(request.prompt_length, request.cached_tokens or 0, len(request.outputs))
-        self._emit(request.turn, request.speech, output, token, reason, usage)
-        if reason is not None:
-            self._drop(request)
-            self._outbox.finish(request.turn)
-
-    def _emit(
-        self,
-        turn: TurnId,
-        speech: bool,
-        output: StepOutput,
-        token: int | None,
-        finish_reason: str | None,
-        usage: Usage,
-    ) -> None:
-        self._outbox.emit(turn, TokenId(token, finish_reason, usage))
-        if not speech:
-            return
-        for payload in output.before:
-            self._outbox.emit(turn, payload)
-        vector = None if token is None else output.vector
-        self._outbox.emit(turn, TokenVector(token, vector, finish_reason))
+                if self._answers.take(request, output):
+                    self._drop(request)
+                    self._outbox.finish(request.turn)
 
     # ------------------------------------------------------------------------------------------- leave
 

@@ -1,10 +1,11 @@
 """A request in `OmniScheduler`: the one home of its state."""
 
+from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from voice_app.messages import TurnId
-from voice_app.schedulers.base import Prompt
+from voice_app.messages import TurnId, Usage
+from voice_app.schedulers.base import Prompt, StepOutput
 
 
 class Phase(StrEnum):
@@ -29,6 +30,8 @@ class Request:
     max_outputs: int
     """Tokens after which the answer ends with finish_reason "length"."""
     outputs: list[int] = field(default_factory=list)
+    held: deque[StepOutput] = field(default_factory=deque)
+    """The newest of them, not sent yet: a stop string may begin there."""
     admitted: bool = False
     table: list[int] = field(default_factory=list)
     """The block table: page numbers in order of position."""
@@ -60,3 +63,7 @@ class Request:
     def keys(self, count: int) -> list[int]:
         """Keys of the first `count` positions."""
         return [*self.prompt.keys, *self.outputs][:count]
+
+    def usage(self) -> Usage:
+        """Token counts so far; an EOS is not counted."""
+        return Usage(self.prompt_length, self.cached_tokens or 0, len(self.outputs))

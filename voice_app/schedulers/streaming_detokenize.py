@@ -73,7 +73,7 @@ class StreamingDetokenizeScheduler:
             item.release()
             if token.id is not None:
                 text.held_ids.append(token.id)
-                shown.append(text.decoder.decode(self._decoder.token_bytes(token.id)))
+                shown.append(text.decoder.decode(self._decoder.token_bytes(token.id)[: token.text_bytes]))
             if token.finish_reason is not None:
                 last = token
                 shown.append(text.decoder.decode(b"", final=True))
