@@ -33,6 +33,13 @@ class TextProcessor:
                 param="model",
             ) from error
         assert isinstance(tokenizer, PreTrainedTokenizerBase)
+        named = checkpoint.integer("im_start_token_id")
+        if len(tokenizer) <= named:
+            raise ModelFileError(
+                f"{checkpoint.folder}: the tokenizer has {len(tokenizer)} tokens, config.json names token {named}; "
+                "take its files from the published checkpoint",
+                param="model",
+            )
         self._tokenizer = tokenizer
         template = checkpoint.chat_template() or tokenizer.chat_template
         if not isinstance(template, str):
