@@ -15,6 +15,7 @@ from voice_app.models.qwen3_omni.attention import KVPool, PackedBatch
 PAGED = "voice_app_paged_brain"
 AttentionInterface.register(PAGED, attention.attend)
 
+_SIZES = ("num_attention_heads", "num_hidden_layers", "hidden_size")
 _PAGE_SIZE = 16
 _PROBE = 24
 """Positions of the check that a model runs right over pages."""
@@ -32,9 +33,9 @@ class TorchEngine:
         """Raises ConfigError for a model whose layers need more than keys and values of the past."""
         self._model: Any = model
         config = self._model.config.get_text_config().to_dict()
-        heads, self.width, layers = (
-            config[name] for name in ("num_attention_heads", "hidden_size", "num_hidden_layers")
-        )
+        heads, layers, self.width = (config.get(name) for name in _SIZES)
+        if not (heads and layers and self.width):
+            raise self._unfit("it is no stack of attention layers")
         kv_heads = config.get("num_key_value_heads") or heads
         head_dim = config.get("head_dim") or self.width // heads
         self.vocab = self._model.get_output_embeddings().weight.shape[0]
@@ -44,6 +45,7 @@ class TorchEngine:
             _PROBE // _PAGE_SIZE + 1,
             kv_bytes // KVPool.page_bytes(layers, _PAGE_SIZE, kv_heads, head_dim, dtype),
         )
+        model.set_attn_implementation("eager")
         expected = self._probe_plainly()
         model.set_attn_implementation(PAGED)
         self._pool = KVPool(
@@ -89,7 +91,7 @@ class TorchEngine:
 
     @torch.inference_mode()
     def _probe_plainly(self) -> np.ndarray:
-        """What the model itself gives for a few tokens."""
+        """What the model itself gives for a few tokens, with its own attention."""
         ids = torch.tensor([_probe_ids(self.vocab)], device=self._model.device)
         return _host(self._model.base_model(input_ids=ids, use_cache=False).last_hidden_state[0])
 

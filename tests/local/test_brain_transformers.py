@@ -1,0 +1,150 @@
+"""`--brain` over tiny random models of two families, written in transformers' own format."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from thinker_talks import CHAT_TEMPLATE, Talks, by_turns, small_tokenizer
+from transformers import (
+    GPTNeoXConfig,
+    LlamaConfig,
+    MambaConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+
+from voice_app.config import PackConfig
+from voice_app.errors import ConfigError
+from voice_app.messages import Sampling
+from voice_app.models.local.brain import Brain, open_brain
+from voice_app.schedulers.base import ThinkerRunner
+
+SHAPE = {
+    "vocab_size": 400,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "eos_token_id": 2,
+    "max_position_embeddings": 4096,
+}
+FAMILIES = {
+    "llama": LlamaConfig(**SHAPE),
+    "qwen2": Qwen2Config(**SHAPE),
+    "qwen3": Qwen3Config(**SHAPE, head_dim=32),
+    "neox": GPTNeoXConfig(**{k: v for k, v in SHAPE.items() if k != "num_key_value_heads"}),
+}
+TALKS = [
+    ("what is the cat",),
+    ("the dog in the house", "and the cat", "what is the name of the dog"),
+    ("a",),
+    ("the name of the house and the name of the dog and the name of the cat " * 4,),
+]
+
+
+def write(folder: Path, config: Any) -> Path:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).float()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Far apart logits: the best token is never a matter of rounding.
+            parameter.mul_(3)
+    model.save_pretrained(folder)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=small_tokenizer(), chat_template=CHAT_TEMPLATE, eos_token="<|im_end|>"
+    )
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def brain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Brain, Path]:
+    folder = write(tmp_path_factory.mktemp(request.param), FAMILIES[request.param])
+    config = PackConfig(brain=str(folder), dtype="float32", kv_bytes=2 << 20)
+    return open_brain(config, lambda _: None), folder
+
+
+def generated(folder: Path, ids: list[int], ends: frozenset[int], count: int) -> list[int]:
+    """What transformers itself says, up to the first token that ends an answer here."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    torch.set_num_threads(1)
+    out = model.generate(
+        torch.tensor([ids]),
+        do_sample=False,
+        max_new_tokens=count,
+        eos_token_id=sorted(ends),
+        begin_suppress_tokens=sorted(ends),
+        pad_token_id=0,
+    )
+    said = out[0, len(ids) :].tolist()
+    return said[:-1] if said[-1] in ends else said
+
+
+def asked(thinker: ThinkerRunner, brain: Brain, *, staggered: bool, step_tokens: int = 64) -> Talks:
+    talks = Talks(thinker, step_tokens=step_tokens)
+    for place, turns in enumerate(TALKS):
+        talks.ask(str(place), brain.frame.spans(by_turns(*turns)), sampling=Sampling(max_tokens=20))
+        if staggered:
+            talks.run(steps=3)
+    talks.run()
+    return talks
+
+
+def test_a_staggered_batch_says_what_generate_says(brain: tuple[Brain, Path]) -> None:
+    opened, folder = brain
+    thinker = opened.thinker()
+    talks = asked(thinker, opened, staggered=True)
+    for place, (reply, turns) in enumerate(zip(talks.replies.values(), TALKS, strict=True)):
+        ids = [token for span in opened.frame.spans(by_turns(*turns)) for token in span.ids]
+        ends = frozenset({2} | {t for t in range(400) if b"\n" in opened.tokens.token_bytes(t)})
+        expected = generated(folder, ids, ends, 20)
+        assert reply.ids == expected[: len(reply.ids)], place
+        assert reply.finish_reason == "stop" or len(reply.ids) == len(expected) == 20
+
+
+def test_the_prefix_cache_is_hit_and_changes_nothing(brain: tuple[Brain, Path]) -> None:
+    opened, _ = brain
+    thinker = opened.thinker()
+    first = asked(thinker, opened, staggered=False, step_tokens=1000)
+    second = Talks(thinker)
+    for name in ("cold", "warm"):
+        second.ask(name, opened.frame.spans(by_turns(*TALKS[0])), sampling=Sampling(max_tokens=20))
+        second.run()
+    cold, warm = second.replies.values()
+    assert cold.usage.cached_tokens == 0
+    assert warm.usage.cached_tokens >= warm.usage.prompt_tokens - 2 * thinker.page_size
+    assert warm.ids == cold.ids == next(iter(first.replies.values())).ids
+
+
+def test_embeddings_are_the_models_own(brain: tuple[Brain, Path]) -> None:
+    opened, folder = brain
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    expected = model.get_input_embeddings().weight[[5, 7, 5]].detach().numpy()
+    np.testing.assert_array_equal(opened.embed([5, 7, 5]), expected)
+
+
+def test_a_model_with_another_kind_of_memory_is_refused(tmp_path: Path) -> None:
+    config = MambaConfig(vocab_size=400, hidden_size=32, num_hidden_layers=2, state_size=4)
+    folder = write(tmp_path / "mamba", config)
+    with pytest.raises(ConfigError, match="--brain"):
+        open_brain(PackConfig(brain=str(folder), dtype="float32"), lambda _: None).thinker()
+
+
+@pytest.mark.parametrize("what", ["/no/such/folder", "not/found/anywhere", "/no/such/file.gguf"])
+def test_what_is_not_there(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConfigError, match=f"--brain {what}: ") as caught:
+        open_brain(PackConfig(brain=what), lambda _: None)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_is_no_chat_model(tmp_path: Path) -> None:
+    write(tmp_path, FAMILIES["llama"])
+    (tmp_path / "chat_template.jinja").unlink()
+    with pytest.raises(ConfigError, match="no chat template"):
+        open_brain(PackConfig(brain=str(tmp_path)), lambda _: None)
