@@ -23,7 +23,7 @@ from voice_app.messages import Sampling
 from voice_app.models.local.brain import Brain, open_brain
 from voice_app.schedulers.base import ThinkerRunner
 
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "vocab_size": 400,
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -49,7 +49,7 @@ TALKS = [
 
 def write(folder: Path, config: Any) -> Path:
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config).float()
+    model: Any = AutoModelForCausalLM.from_config(config).float()
     with torch.no_grad():
         for parameter in model.parameters():
             # Far apart logits: the best token is never a matter of rounding.
@@ -71,7 +71,7 @@ def brain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def generated(folder: Path, ids: list[int], ends: frozenset[int], count: int) -> list[int]:
     """What transformers itself says, up to the first token that ends an answer here."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     torch.set_num_threads(1)
     out = model.generate(
         torch.tensor([ids]),
@@ -123,7 +123,7 @@ def test_the_prefix_cache_is_hit_and_changes_nothing(brain: tuple[Brain, Path]) 
 
 def test_embeddings_are_the_models_own(brain: tuple[Brain, Path]) -> None:
     opened, folder = brain
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     expected = model.get_input_embeddings().weight[[5, 7, 5]].detach().numpy()
     np.testing.assert_array_equal(opened.embed([5, 7, 5]), expected)
 

@@ -1,5 +1,7 @@
 """The attention kernel: right against torch, and equal to the bit however a sequence is cut and batched."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -72,7 +74,7 @@ def test_chunks_pages_and_company_change_no_bit(length: int, data: st.DataObject
     pages = data.draw(st.permutations(range(8, PAGES)))[:8]
     cuts = sorted(data.draw(st.sets(st.integers(1, length), max_size=4)) | {0, length})
     pool, parts, told = Pool(), [], 0
-    for start, end in zip(cuts, cuts[1:], strict=False):
+    for start, end in pairwise(cuts):
         mine, theirs = Chunk(start, end - start, pages), Chunk(told, 5, range(8))
         batch = [theirs, mine] if data.draw(st.booleans()) else [mine, theirs]
         rows = {id(mine): qkv[start:end], id(theirs): other[told : told + 5]}

@@ -48,6 +48,17 @@ def plain(spans: tuple[Span, ...]) -> str:
     )
 
 
+def template_frame(template: str) -> TemplateFrame:
+    hugging = PreTrainedTokenizerFast(tokenizer_object=small_tokenizer(), chat_template=template)
+
+    def render(messages: list[dict[str, str]]) -> str:
+        text = hugging.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        assert isinstance(text, str)
+        return text
+
+    return TemplateFrame(render, TOKENS, TOKENS.encode_frame, history=200)
+
+
 def embedded(media: Media, text: str) -> Embeddings:
     ids = tuple(TOKENS.encode(text))
     return Embeddings(media, np.full((len(ids), 4), 7, np.float32), ids=ids, text=text)
@@ -173,14 +184,7 @@ def test_a_growing_talk_keeps_its_start_for_many_turns() -> None:
 
 
 def test_the_models_own_template_gives_the_same_frame() -> None:
-    hugging = PreTrainedTokenizerFast(tokenizer_object=small_tokenizer(), chat_template=CHAT_TEMPLATE)
-
-    def render(messages: list[dict[str, str]]) -> str:
-        text = hugging.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        assert isinstance(text, str)
-        return text
-
-    frame = TemplateFrame(render, TOKENS, TOKENS.encode_frame, history=200)
+    frame = template_frame(CHAT_TEMPLATE)
     talk = [Turn("user", ("the cat",)), Turn("assistant", ("the dog",)), Turn("user", (AUDIO,))]
     assert plain(frame.spans(talk)) == plain(FRAME.spans(talk))
     assert frame.spans(talk)[-4:-1] == (MARK, Span(media=AUDIO), MARK)
@@ -189,16 +193,10 @@ def test_the_models_own_template_gives_the_same_frame() -> None:
 def test_a_template_that_insists_on_turns_by_turns_and_no_system() -> None:
     strict = (
         "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-        "{{ raise_exception('turns must alternate') }}{% endif %}[{{ m['role'] }}]{{ m['content'] }}\n{% endfor %}"
+        "{{ raise_exception('turns must alternate') }}{% endif %}"
+        "[{{ m['role'] }}]{{ m['content'] }}\n{% endfor %}"
     )
-    hugging = PreTrainedTokenizerFast(tokenizer_object=small_tokenizer(), chat_template=strict)
-
-    def render(messages: list[dict[str, str]]) -> str:
-        text = hugging.apply_chat_template(messages, tokenize=False)
-        assert isinstance(text, str)
-        return text
-
-    frame = TemplateFrame(render, TOKENS, TOKENS.encode_frame, history=200)
+    frame = template_frame(strict)
     text = plain(
         frame.spans([Turn("system", ("Be brief.",)), Turn("user", ("the cat",)), Turn("user", ("the dog",))])
     )
@@ -207,17 +205,8 @@ def test_a_template_that_insists_on_turns_by_turns_and_no_system() -> None:
 
 
 def test_a_template_that_takes_no_talk_is_refused() -> None:
-    hugging = PreTrainedTokenizerFast(
-        tokenizer_object=small_tokenizer(), chat_template="{{ raise_exception('one question only') }}"
-    )
-
-    def render(messages: list[dict[str, str]]) -> str:
-        text = hugging.apply_chat_template(messages, tokenize=False)
-        assert isinstance(text, str)
-        return text
-
     with pytest.raises(ConfigError, match="one question only"):
-        TemplateFrame(render, TOKENS, TOKENS.encode_frame, history=200)
+        template_frame("{{ raise_exception('one question only') }}")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from voice_app.models.local.prompt import Turn
 from voice_app.schedulers.base import StageInput, ThinkerRunner
 from voice_app.schedulers.omni import OmniScheduler
 
+DEFAULT = Sampling()
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -53,7 +54,7 @@ class Reply:
     ids: list[int] = field(default_factory=list)
     vectors: list[np.ndarray] = field(default_factory=list)
     finish_reason: str | None = None
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     error: VoiceAppError | None = None
 
 
@@ -71,11 +72,11 @@ class Talks:
         media: Sequence[Embeddings] = (),
         *,
         now: str | None = None,
-        sampling: Sampling = Sampling(),
+        sampling: Sampling = DEFAULT,
     ) -> TurnId:
         turn = TurnId(name, name)
         self.replies[turn] = Reply()
-        params = PromptParams(sampling=sampling, greedy=sampling == Sampling(), now=now)
+        params = PromptParams(sampling=sampling, greedy=sampling == DEFAULT, now=now)
         for payload in (PromptIds(tuple(spans), params), *media):
             self.scheduler.receive(StageInput(turn, payload, speech=True))
         return turn
@@ -108,7 +109,7 @@ def say(
     thinker: ThinkerRunner,
     *turns: str,
     now: str | None = None,
-    sampling: Sampling = Sampling(),
+    sampling: Sampling = DEFAULT,
 ) -> str:
     """The answer to the last of `turns`, which are the user's and the assistant's by turns."""
     talks = Talks(thinker)

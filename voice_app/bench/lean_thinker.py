@@ -134,7 +134,7 @@ def compare(config: PackConfig, rounds: int = 3) -> Comparison:
 
 
 def _scheduled(thinker: Thinker, prompt: PromptIds) -> tuple[int, float]:
-    """Answer `prompt`: how many tokens followed the first (an end of turn counts), and the seconds for them."""
+    """Answer `prompt`: how many tokens followed the first (an end of turn counts), and their seconds."""
     outbox = _Tokens()
     scheduler = OmniScheduler(thinker, outbox)
     scheduler.receive(StageInput(TurnId("lean", "0"), prompt, speech=False))
