@@ -115,6 +115,9 @@ class Thinker(Warm):
     num_pages = 512
     max_positions = 4096
 
+    def openings(self) -> Sequence[Prompt]:
+        return ()
+
     def assemble(self, inputs: PromptInputs) -> Prompt:
         text = bytes(b for span in inputs.prompt.spans for b in span.ids).decode()
         obey(text, Stage.THINKER)

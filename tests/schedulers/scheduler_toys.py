@@ -173,12 +173,21 @@ class ToyThinker:
     batches: list[list[tuple[int, int]]] = field(default_factory=list)
     """(start, count) of each sequence of each step."""
     crash: Callable[[Sequence[SequenceStep]], bool] = lambda batch: False
+    opening_ids: Sequence[Sequence[int]] = ()
 
     def __post_init__(self) -> None:
         self.cells = np.full((self.num_pages, self.page_size), -7, dtype=np.int64)
 
     def warm_up(self) -> None:
         pass
+
+    def openings(self) -> Sequence[Prompt]:
+        prompts = []
+        for content in self.opening_ids:
+            self.open_prompts += 1
+            params = PromptParams()
+            prompts.append(Prompt(list(content), params, params.sampling, 1, frozenset([EOS]), list(content)))
+        return prompts
 
     def assemble(self, inputs: PromptInputs) -> Prompt | NoAnswer:
         keys: list[int] = []

@@ -97,6 +97,33 @@ def test_next_turn_finds_prompt_and_answer_of_the_last() -> None:
     assert runner.computed == len(second.content) - 24 + outputs_fed
 
 
+@pytest.mark.parametrize("step_tokens", [3, 256])
+def test_the_opening_of_many_turns_is_there_before_the_first(step_tokens: int) -> None:
+    opening = tuple(range(900, 918))
+    tray, runner = Tray(), ToyThinker(page_size=4, opening_ids=[opening])
+    scheduler = OmniScheduler(runner, tray, step_tokens=step_tokens)
+    assert runner.open_prompts == 0
+    assert runner.computed == len(opening)
+    assert scheduler.load().pages_used == 0
+    what = Ask((opening, (1, 2, 3)), max_tokens=6)
+    deliver(tray, scheduler, 0, what)
+    tray.run(scheduler)
+    check_turn(tray, turn_id(0), what)
+    last = [p for p in tray.sent[turn_id(0)] if isinstance(p, TokenId)][-1]
+    assert last.usage.cached_tokens == 16  # Four whole pages of the eighteen positions.
+
+
+def test_an_opening_that_does_not_fit_is_left_out() -> None:
+    tray = Tray()
+    runner = ToyThinker(page_size=4, num_pages=4, opening_ids=[tuple(range(900, 930))])
+    scheduler = OmniScheduler(runner, tray)
+    assert (runner.open_prompts, runner.computed) == (0, 0)
+    what = Ask(((1, 2, 3),), max_tokens=4)
+    deliver(tray, scheduler, 0, what)
+    tray.run(scheduler)
+    check_turn(tray, turn_id(0), what)
+
+
 def test_a_prompt_that_is_cached_whole_still_computes_its_last_token() -> None:
     tray, runner = Tray(), ToyThinker(page_size=4)
     scheduler = OmniScheduler(runner, tray)

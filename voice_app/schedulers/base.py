@@ -227,6 +227,11 @@ class ThinkerRunner(Runner, Protocol):
         `inputs` are given back to their senders after this call: copy what the prompt keeps."""
         ...
 
+    def openings(self) -> Sequence[Prompt]:
+        """Prompts that many turns begin with: the scheduler computes and caches their KV before the
+        first turn. Asked for once; their other fields do not matter."""
+        ...
+
     def step(self, batch: Sequence[SequenceStep]) -> Sequence[StepOutput]:
         """One forward pass over all of `batch` (prefills and decodes mixed) and one sampling."""
         ...

@@ -8,6 +8,7 @@ prompt holds nobody up. Decisions are plain Python; the model is behind `Thinker
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from voice_app.errors import InputError
 from voice_app.messages import Stage, TurnId
@@ -27,6 +28,9 @@ from voice_app.schedulers.join import InputJoin
 from voice_app.schedulers.kv_space import KvSpace
 from voice_app.schedulers.request import Phase, Request
 from voice_app.schedulers.turns import Clock, ModelCalls, refuse, stale
+
+_NOBODY = TurnId("", "")
+"""Whom a request is for that only fills the prefix cache."""
 
 
 class OmniScheduler:
@@ -58,6 +62,8 @@ class OmniScheduler:
         """Whether the first that waits may fit since it was last found not to."""
         self._checked = True
         """Whether the pages were checked since this scheduler last worked."""
+        for prompt in runner.openings():
+            self._preload(prompt)
 
     # ------------------------------------------------------------------------- what the runtime calls
 
@@ -101,6 +107,17 @@ class OmniScheduler:
             pages_used=pages.total - pages.free - pages.cached,
             pages_total=pages.total,
         )
+
+    def _preload(self, prompt: Prompt) -> None:
+        """Put the KV of `prompt` into the prefix cache."""
+        request = Request(_NOBODY, speech=False, prompt=prompt, max_outputs=1)
+        if self._space.admit(request, reserve=0):
+            while request.pending:
+                step = replace(_next_step(request, self._step_tokens), sample=False)
+                self._runner.step([step])
+                request.computed += step.count
+            self._space.retire(request)
+        self._runner.close(prompt)
 
     # ------------------------------------------------------------------------------------ new requests
 

@@ -86,4 +86,4 @@ class PackagedBrain:
         kv_bytes = self._config.kv_bytes or DEFAULT_KV_BYTES
         engine = OnnxEngine(self.files, kv_bytes, MAX_POSITIONS, self._config.threads)
         ends = frozenset({self._end, self.tokens.id("<|endoftext|>")})
-        return Thinker(engine, self.tokens, ends, STYLE)
+        return Thinker(engine, self.tokens, ends, STYLE, self.frame.spans(()))

@@ -57,7 +57,7 @@ class TransformersBrain:
         limits = [MAX_POSITIONS, text.get("max_position_embeddings"), text.get("sliding_window")]
         positions = min(limit for limit in limits if limit)
         engine = TorchEngine(self._model, self._config.kv_bytes or DEFAULT_KV_BYTES, positions)
-        return Thinker(engine, self.tokens, self._ends(), STYLE)
+        return Thinker(engine, self.tokens, self._ends(), STYLE, self.frame.spans(()))
 
     @cached_property
     def _model(self) -> Any:

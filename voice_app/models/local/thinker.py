@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from voice_app.errors import InputError
-from voice_app.messages import Sampling
+from voice_app.messages import PromptIds, PromptParams, Sampling, Span, TurnId
 from voice_app.models.functions import FunctionResult, plan
 from voice_app.models.local.ending import said_enough
 from voice_app.models.local.engine import Chunk, Engine
@@ -46,14 +46,23 @@ class Thinker:
 
     Its `vector` is the engine's last hidden row for the position that the token was picked at."""
 
-    def __init__(self, engine: Engine, tokens: Tokens, ends: frozenset[int], style: AnswerStyle) -> None:
-        """`ends`: the tokens that end a turn in the model's chat format."""
+    def __init__(
+        self,
+        engine: Engine,
+        tokens: Tokens,
+        ends: frozenset[int],
+        style: AnswerStyle,
+        opening: tuple[Span, ...] = (),
+    ) -> None:
+        """`ends`: the tokens that end a turn in the model's chat format. `opening`: what every prompt begins
+        with."""
         self.page_size = engine.page_size
         self.num_pages = engine.num_pages
         self.max_positions = engine.max_positions
         self._engine = engine
         self._tokens = tokens
         self._style = style
+        self._opening = opening
         # A spoken answer has no second line.
         self._ends = ends | {token for token in range(engine.vocab) if b"\n" in tokens.token_bytes(token)}
         self._end_ids = torch.tensor(sorted(self._ends))
@@ -74,14 +83,15 @@ class Thinker:
             )
         result = self._planned(turns, params.now)
         forced = self._tokens.encode(result.spoken) if result else []
-        return Prompt(
-            keys=joined.ids,
-            params=params,
-            sampling=sampling,
-            max_tokens=max_tokens,
-            eos_ids=self._ends,
-            state=_Answer(joined, RequestSampler(sampling, self._engine.vocab), forced[:max_tokens]),
-        )
+        return self._prompt(joined, params, sampling, max_tokens, forced[:max_tokens])
+
+    def openings(self) -> Sequence[Prompt]:
+        if not self._opening:
+            return ()
+        params = PromptParams()
+        inputs = PromptInputs(TurnId("", ""), PromptIds(self._opening, params), {})
+        joined = JoinedPrompt(inputs, self._engine.width)
+        return (self._prompt(joined, params, params.sampling, 1, []),)
 
     def step(self, batch: Sequence[SequenceStep]) -> Sequence[StepOutput]:
         x = np.concatenate([self._rows(step) for step in batch])
@@ -99,6 +109,23 @@ class Thinker:
             pages = range(-(-count // self.page_size))
             hidden = self._engine.forward(self._engine.embed([0] * count), [Chunk(0, count, pages)])
             self._engine.logits(hidden[-1:])
+
+    def _prompt(
+        self,
+        joined: JoinedPrompt,
+        params: PromptParams,
+        sampling: Sampling,
+        max_tokens: int,
+        forced: list[int],
+    ) -> Prompt:
+        return Prompt(
+            keys=joined.ids,
+            params=params,
+            sampling=sampling,
+            max_tokens=max_tokens,
+            eos_ids=self._ends,
+            state=_Answer(joined, RequestSampler(sampling, self._engine.vocab), forced),
+        )
 
     def _planned(self, turns: Sequence[UserTurn], now: str | None) -> FunctionResult | None:
         """What a built-in function says to the last turn."""

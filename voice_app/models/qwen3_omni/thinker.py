@@ -82,6 +82,9 @@ class Thinker:
 
     # ----------------------------------------------------------------------------------------- prompts
 
+    def openings(self) -> Sequence[Prompt]:
+        return ()
+
     def assemble(self, inputs: PromptInputs) -> Prompt:
         ids: list[int] = []
         keys: list[int] = []
