@@ -5,6 +5,7 @@ another recogniser hears in it, the time from a text that is whole to its first 
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,7 +81,7 @@ class _Kept:
     def finish(self, turn: TurnId) -> None:
         pass
 
-    def charge(self, turns, seconds: float) -> None:
+    def charge(self, turns: Sequence[TurnId], seconds: float) -> None:
         pass
 
 
@@ -93,15 +94,24 @@ class Speaker:
         self.talker.warm_up()
         self.decoder.warm_up()
 
+    @property
+    def rate(self) -> int:
+        """Hz."""
+        return self.decoder.spec.sample_rate
+
+    def frames(self, text: str, params: PromptParams | None = None) -> list[CodeFrames]:
+        """What the talker makes of `text`."""
+        kept = _Kept()
+        talker = self._talker(text, params, kept)
+        while talker.step():
+            pass
+        return [payload for payload in kept.payloads if isinstance(payload, CodeFrames)]
+
     def say(self, text: str, params: PromptParams | None = None) -> Sound:
         """`text`, as if it came a byte at a token and all at once."""
         frames, sound = _Kept(), _Kept()
-        talker = QwenTalkerScheduler(self.talker, frames)
+        talker = self._talker(text, params, frames)
         decoder = Code2WavScheduler(self.decoder, sound)
-        talker.receive(_input(PromptIds((), params or PromptParams())))
-        for byte in text.encode():
-            talker.receive(_input(TokenVector(byte, None)))
-        talker.receive(_input(TokenVector(None, None, "stop")))
         start = time.perf_counter()
         taken = 0
         while talker.step() or taken < len(frames.payloads):
@@ -119,6 +129,14 @@ class Speaker:
             sound.times[-1] - start,
         )
 
+    def _talker(self, text: str, params: PromptParams | None, kept: _Kept) -> QwenTalkerScheduler:
+        talker = QwenTalkerScheduler(self.talker, kept)
+        talker.receive(_input(PromptIds((), params or PromptParams())))
+        for byte in text.encode():
+            talker.receive(_input(TokenVector(byte, None)))
+        talker.receive(_input(TokenVector(None, None, "stop")))
+        return talker
+
 
 def in_words(text: str) -> str:
     """With numbers in words: a recogniser writes 10:30 or 10 30 for what is said the same way."""
@@ -132,7 +150,7 @@ def _input(payload: EdgePayload) -> StageInput:
 def main(json_path: str | None, config: PackConfig | None = None) -> int:
     """Measure and print; returns 1 if a goal was missed."""
     speaker = Speaker(config or PackConfig())
-    rate = speaker.decoder.spec.sample_rate
+    rate = speaker.rate
     sounds = [speaker.say(written) for written, _ in ANSWERS]
     wanted = [in_words(read or written) for written, read in ANSWERS]
     heard = hear([Spoken(text, sound.samples, rate) for text, sound in zip(wanted, sounds, strict=True)])

@@ -45,15 +45,14 @@ class AcousticModel:
             {
                 "input": np.array([ids], np.int64),
                 "input_lengths": np.array([len(ids)], np.int64),
-                "scales": np.array(
-                    [scales.noise_scale, scales.length_scale / speed, scales.noise_w], np.float32
-                ),
+                "scales": np.array([scales.noise_scale, scales.length_scale, scales.noise_w], np.float32),
                 self._cuts.duration_noise: _repeat_to(self._duration_noise, len(ids)),
                 **who,
             },
         )
-        counts = durations[0, 0].astype(np.int64)
-        frames = int(counts.sum())
+        ends = phoneme_ends(durations[0, 0], speed)
+        counts = np.diff(ends, prepend=0)
+        frames = int(ends[-1])
         noise = _repeat_to(self._frame_noise, frames) * np.float32(scales.noise_scale)
         noisy = np.repeat(mean, counts, axis=2) + noise * np.repeat(np.exp(log_scale), counts, axis=2)
         mask = np.ones((1, 1, frames), np.float32)
@@ -63,7 +62,14 @@ class AcousticModel:
         rows = latent[0].T
         if self._several:
             rows = np.concatenate([rows, np.full((frames, 1), speaker, np.float32)], axis=1)
-        return Speech(np.ascontiguousarray(rows), np.cumsum(counts))
+        return Speech(np.ascontiguousarray(rows), ends)
+
+
+def phoneme_ends(durations: np.ndarray, speed: float) -> np.ndarray:
+    """The frame at which each phoneme is over, [phonemes] int64, from its whole frames at the voice's own speed.
+
+    VITS would scale durations before it rounds each one up, so that twice the speed becomes 1.6 times."""
+    return np.rint(np.cumsum(durations) / speed).astype(np.int64)
 
 
 def _repeat_to(table: np.ndarray, length: int) -> np.ndarray:

@@ -19,26 +19,23 @@ from voice_app.models.local.spoken_form import SpokenWord
 
 _LETTERS = {
     "A": "ˈeɪ", "B": "bˈiː", "C": "sˈiː", "D": "dˈiː", "E": "ˈiː", "F": "ˈɛf", "G": "dʒˈiː", "H": "ˈeɪtʃ",
-    "I": "ˈaɪ", "J": "dʒˈeɪ", "K": "kˈeɪ", "L": "ˈɛl", "M": "ˈɛm", "N": "ˈɛn", "O": "ˈoʊ", "P": "pˈiː",
+    "J": "dʒˈeɪ", "K": "kˈeɪ", "L": "ˈɛl", "M": "ˈɛm", "N": "ˈɛn", "O": "ˈoʊ", "P": "pˈiː",
     "Q": "kjˈuː", "R": "ˈɑːɹ", "S": "ˈɛs", "T": "tˈiː", "U": "jˈuː", "V": "vˈiː", "W": "dˈʌbəljˌuː",
     "X": "ˈɛks", "Y": "wˈaɪ", "Z": "zˈiː",
 }  # fmt: skip
-"""A single capital is the letter's name."""
+"""A single capital is the letter's name; I is in the lexicon."""
 
-_HOMOGRAPHS = {
-    "live": ("VB", "lˈɪv"),
-    "lives": ("VB", "lˈɪvz"),
-    "use": ("VB", "jˈuːz"),
-    "uses": ("VB", "jˈuːzᵻz"),
-    "close": ("VB", "klˈoʊz"),
-    "record": ("VB", "ɹᵻkˈoːɹd"),
-    "records": ("VB", "ɹᵻkˈoːɹdz"),
-    "present": ("VB", "pɹᵻzˈɛnt"),
-    "presents": ("VB", "pɹᵻzˈɛnts"),
-    "object": ("VB", "əbdʒˈɛkt"),
-    "house": ("VB", "hˈaʊz"),
-}
-"""Words that the lexicon gives one sound: (part of speech, its beginning, and how it sounds then)."""
+_VERBS = {
+    "live": "lˈɪv", "lives": "lˈɪvz", "use": "jˈuːz", "uses": "jˈuːzᵻz", "close": "klˈoʊz",
+    "record": "ɹᵻkˈoːɹd", "records": "ɹᵻkˈoːɹdz", "present": "pɹᵻzˈɛnt", "presents": "pɹᵻzˈɛnts",
+    "object": "əbdʒˈɛkt", "project": "pɹədʒˈɛkt", "contract": "kəntɹˈækt", "conduct": "kəndˈʌkt",
+    "increase": "ɪŋkɹˈiːs", "permit": "pɚmˈɪt", "suspect": "səspˈɛkt", "rebel": "ɹᵻbˈɛl",
+    "separate": "sˈɛpɚɹˌeɪt", "estimate": "ˈɛstᵻmˌeɪt", "graduate": "ɡɹˈædʒuːˌeɪt", "excuse": "ɛkskjˈuːz",
+    "house": "hˈaʊz", "tear": "tˈɛɹ", "tears": "tˈɛɹz",
+}  # fmt: skip
+"""Words that the lexicon gives the sound of the noun or adjective."""
+
+_PAST_VERBS = {"read": "ɹˈɛd", "wound": "wˈaʊnd"}
 
 _VOWELS = frozenset("aeiouæɐɑɔəɚɛɜɪʊʌᵻ")
 
@@ -86,10 +83,7 @@ class Phonemizer:
     def sounds(self, words: Sequence[str]) -> list[str]:
         """Each word's phonemes, as they sound in this company."""
         tags: Sequence[str] = ()
-        if any(
-            word.lower() in _HOMOGRAPHS or "" not in self._lexicon.get(word.lower(), {"": ""})
-            for word in words
-        ):
+        if any(word.lower() in _VERBS or word.lower() in _PAST_VERBS for word in words):
             tags = self._tag(list(words))
         sounds = [self._sound(word, tags[i] if tags else "") for i, word in enumerate(words)]
         for i, word in enumerate(words):
@@ -100,12 +94,13 @@ class Phonemizer:
         if word in _LETTERS:
             return _LETTERS[word]
         key = word.lower()
-        if key in _HOMOGRAPHS and tag.startswith(_HOMOGRAPHS[key][0]):
-            return _HOMOGRAPHS[key][1]
+        if tag in ("VBD", "VBN") and key in _PAST_VERBS:
+            return _PAST_VERBS[key]
+        if tag.startswith("VB") and key in _VERBS:
+            return _VERBS[key]
         for form in (key, _plain(key)):
             if form in self._lexicon:
-                roles = self._lexicon[form]
-                return roles.get(f"gruut:{tag}") or roles.get("") or next(iter(roles.values()))
+                return self._lexicon[form]
         if key.endswith("'s") and len(key) > 2:
             return _with_s(self._sound(word[:-2], tag))
         return "".join(self._guess(_plain(key)) or ())
@@ -124,7 +119,7 @@ def _plain(word: str) -> str:
 
 
 def _in_company(word: str, sound: str, following: str) -> str:
-    """Small words change with the sound after them."""
+    """A word may change with the sound after it."""
     vowel = following.lstrip("ˈˌ")[:1] in _VOWELS
     match word.lower():
         case "the":
@@ -132,21 +127,30 @@ def _in_company(word: str, sound: str, following: str) -> str:
         case "to":
             return "tʊ" if vowel else "tə"
         case "at" | "it":
-            return sound if vowel else sound.replace("ɾ", "t")
-    return sound
+            return sound.replace("t", "ɾ") if vowel else sound
+    return sound + "ɹ" if vowel and sound.endswith("ɚ") else sound
 
 
-def _read_lexicon() -> dict[str, dict[str, str]]:
-    """Word → part of speech ("" for any) → phonemes."""
+def _read_lexicon() -> dict[str, str]:
+    """Word → phonemes."""
     folder = find_lang_dir("en-us")
     if folder is None:
         raise ModelFileError("gruut-lang-en: is not installed; install gruut[en]")
     database = sqlite3.connect(folder / "espeak" / "lexicon.db")
-    lexicon: dict[str, dict[str, str]] = {}
     try:
-        rows = database.execute("SELECT word, role, phonemes FROM word_phonemes ORDER BY pron_order DESC")
-        for word, role, phonemes in rows:
-            lexicon.setdefault(word, {})[role] = phonemes.replace(" ", "")
+        rows = database.execute(
+            "SELECT word, phonemes FROM word_phonemes WHERE role = '' ORDER BY pron_order DESC"
+        )
+        return {word: _alone(word, phonemes.replace(" ", "")) for word, phonemes in rows}
     finally:
         database.close()
-    return lexicon
+
+
+def _alone(word: str, sound: str) -> str:
+    """The sound without what the next word of an alphabetical list did to it. The lexicon was made by reading
+    such a list aloud: there "can" ends in ng (before "canaan"), "after" in a linking r, "it" in a flap."""
+    if sound.endswith("ŋ") and "ng" not in word[-4:]:
+        return sound[:-1] + "n"
+    if sound.endswith("ɚɹ"):
+        return sound[:-1]
+    return sound[:-1] + "t" if sound.endswith("ɾ") else sound

@@ -113,16 +113,12 @@ def _find(graph: _Graph, model: onnx.ModelProto) -> Cuts:
     noisy = graph.reader(weighted.output[0], "Add")
     mean = _unrepeated(graph, _other(noisy, weighted.output[0]))
 
-    # The decoder's first convolution comes before its first upsampling; a speaker's embedding is
-    # added between them.
+    # The decoder's first convolution comes before its first upsampling.
     upsamplings = [node for node in graph.nodes if node.op_type == "ConvTranspose"]
     if not upsamplings:
         raise _Foreign("no ConvTranspose: no HiFi-GAN decoder")
     into = graph.made_by(upsamplings[0].input[0], "LeakyRelu").input[0]
-    first = graph.made_by(into, "Conv", "Add")
-    if first.op_type == "Add":
-        first = graph.made_by(first.input[0], "Conv")
-    latent = first.input[0]
+    latent = _first_convolved(graph, into)
     masked = graph.made_by(latent, "Mul")
     mask = next(name for name in masked.input if graph.made_by(name, "Cast", "Concat").op_type == "Cast")
     return Cuts(
@@ -135,6 +131,17 @@ def _find(graph: _Graph, model: onnx.ModelProto) -> Cuts:
         latent=latent,
         samples_per_frame=math.prod(_stride(node) for node in upsamplings),
     )
+
+
+def _first_convolved(graph: _Graph, tensor: str) -> str:
+    """What the convolution that makes `tensor` reads; one of several speakers is added to what it makes."""
+    made = graph.made_by(tensor, "Conv", "Add")
+    for name in [tensor] if made.op_type == "Conv" else made.input:
+        node = graph.maker.get(name)
+        source = graph.maker.get(node.input[0]) if node is not None and node.op_type == "Conv" else None
+        if node is not None and source is not None and source.op_type == "Mul":
+            return node.input[0]
+    raise _Foreign("the decoder does not begin with a convolution of masked frames")
 
 
 def _other(node: onnx.NodeProto, known: str) -> str:
