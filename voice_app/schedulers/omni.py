@@ -8,7 +8,6 @@ prompt holds nobody up. Decisions are plain Python; the model is behind `Thinker
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 
 from voice_app.errors import InputError
 from voice_app.messages import Stage, TurnId
@@ -109,11 +108,11 @@ class OmniScheduler:
         )
 
     def _preload(self, prompt: Prompt) -> None:
-        """Put the KV of `prompt` into the prefix cache."""
+        """Put the KV of `prompt` into the prefix cache; the token after it is nobody's."""
         request = Request(_NOBODY, speech=False, prompt=prompt, max_outputs=1)
         if self._space.admit(request, reserve=0):
             while request.pending:
-                step = replace(_next_step(request, self._step_tokens), sample=False)
+                step = _next_step(request, self._step_tokens)
                 self._runner.step([step])
                 request.computed += step.count
             self._space.retire(request)
