@@ -312,10 +312,12 @@ class AudioChunk(msgspec.Struct, frozen=True, tag="audio_chunk"):
     sample_rate: int
     start: int
     marks: tuple[TextMark, ...] = ()
+    codes: Array | None = None
+    """[frames, groups] int: the codes that were decoded for this chunk; None where frames are latents."""
 
 
 class AudioDone(msgspec.Struct, frozen=True, tag="audio_done"):
-    """The voice is complete: `samples` in all; `codes` is filled when the request is greedy."""
+    """The voice is complete: `samples` in all."""
 
     samples: int
 

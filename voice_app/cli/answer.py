@@ -31,6 +31,8 @@ class Answer:
     finish_reason: str | None = None
     sample_rate: int = 24000
     chunks: list[np.ndarray] = field(default_factory=list)
+    codes: list[list[int]] = field(default_factory=list)
+    """Frames × groups; none from a voice without codes."""
     stages: dict[str, StageTiming] = field(default_factory=dict)
     first_text_ms: float | None = None
     first_audio_ms: float | None = None
@@ -55,11 +57,13 @@ class Answer:
                 return text
             case TextDone(finish_reason):
                 self.finish_reason = finish_reason
-            case AudioChunk(samples, sample_rate):
+            case AudioChunk(samples, sample_rate, codes=codes):
                 if self.first_audio_ms is None and len(samples):
                     self.first_audio_ms = now
                 self.sample_rate = sample_rate
                 self.chunks.append(np.array(samples, dtype=np.float32))
+                if codes is not None:
+                    self.codes += codes.tolist()
             case TurnDone(stages):
                 self.stages = stages
                 self.end_to_end_ms = now
@@ -78,6 +82,7 @@ class Answer:
             "transcript": self.transcript,
             "text": self.text,
             "token_ids": self.token_ids,
+            "codes": self.codes,
             "sample_rate": self.sample_rate,
             "samples": len(self.samples),
             "first_text_ms": _rounded(self.first_text_ms),

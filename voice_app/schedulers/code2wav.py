@@ -95,18 +95,22 @@ class Code2WavScheduler:
                 if not wave.opened:
                     wave.state = self._runner.open()
                     wave.opened = True
-            sounds = self._runner.decode([wave.window(new) for _, wave, new in batch])
+            windows = [wave.window(new) for _, wave, new in batch]
+            sounds = self._runner.decode(windows)
         now = self._clock()
-        for (turn, wave, new), samples in zip(batch, sounds, strict=True):
+        for (turn, wave, new), window, samples in zip(batch, windows, sounds, strict=True):
             wave.advance(new, len(samples))
             wave.lead.sent(len(samples) / self._spec.sample_rate, now)
-            self._emit(turn, wave, samples)
+            codes = None if self._spec.codebook is None else window.frames[window.left : window.left + new]
+            self._emit(turn, wave, samples, codes)
 
-    def _emit(self, turn: TurnId, wave: WaveTurn, samples: np.ndarray) -> None:
+    def _emit(
+        self, turn: TurnId, wave: WaveTurn, samples: np.ndarray, codes: np.ndarray | None = None
+    ) -> None:
         marks = wave.take_marks()
         if len(samples) or marks:
             start = wave.samples - len(samples)
-            self._outbox.emit(turn, AudioChunk(samples, self._spec.sample_rate, start, marks))
+            self._outbox.emit(turn, AudioChunk(samples, self._spec.sample_rate, start, marks, codes))
 
     def _finish_those_over(self) -> None:
         for turn, wave in list(self._waves.items()):
