@@ -66,7 +66,7 @@ class AcousticModel:
 
 
 def phoneme_ends(durations: np.ndarray, speed: float) -> np.ndarray:
-    """The frame at which each phoneme is over, [phonemes] int64, from its whole frames at the voice's own speed.
+    """The frame at which each phoneme is over, [phonemes] int64, from its frames at the voice's own speed.
 
     VITS would scale durations before it rounds each one up, so that twice the speed becomes 1.6 times."""
     return np.rint(np.cumsum(durations) / speed).astype(np.int64)

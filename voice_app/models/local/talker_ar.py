@@ -108,7 +108,7 @@ class TalkerAr:
         what is never spoken (emoji) after its last word."""
         rows = frames.frames if frames else np.empty((0, self._voice.channels), np.float32)
         marks = frames.marks if frames else ()
-        if talk.cutter.done:
+        if talk.cutter.done and (not marks or marks[-1].chars < talk.cutter.length):
             marks = (*marks, FrameMark(talk.cutter.length, talk.frames))
         return CodeFrames(rows, segment_end=True, last=True, marks=marks)
 

@@ -1,0 +1,125 @@
+"""The talker's side of its scheduler's contract: when it is ready, what a step gives and consumes."""
+
+import pytest
+
+from voice_app.bench.voice import Utf8Tokens
+from voice_app.config import PackConfig
+from voice_app.errors import InputError
+from voice_app.messages import PromptIds, PromptParams, TokenVector, TurnId
+from voice_app.models.local import talker_ar
+from voice_app.models.local.talker_ar import TalkerAr
+from voice_app.schedulers.base import TalkerOutput
+
+pytestmark = pytest.mark.models
+
+
+@pytest.fixture(scope="module")
+def talker() -> TalkerAr:
+    return talker_ar.build(PackConfig(), Utf8Tokens(), lambda line: None)
+
+
+def opened(
+    talker: TalkerAr, *, text: str = "", over: bool = False, params: PromptParams | None = None
+) -> object:
+    state = talker.open(TurnId("s", "t"))
+    talker.feed(state, PromptIds((), params or PromptParams()))
+    write(talker, state, text, over=over)
+    return state
+
+
+def write(talker: TalkerAr, state: object, text: str, *, over: bool = False) -> None:
+    for byte in text.encode():
+        talker.feed(state, TokenVector(byte, None))
+    if over:
+        talker.feed(state, TokenVector(None, None, "stop"))
+
+
+def step(talker: TalkerAr, state: object) -> TalkerOutput:
+    (output,) = talker.step([state])
+    return output
+
+
+def test_credit_comes_back_before_a_clause_is_whole(talker: TalkerAr) -> None:
+    state = opened(talker, text="Once upon a ")
+    assert talker.ready(state)
+    output = step(talker, state)
+    assert (output.frames, output.consumed, output.done) == (None, 1 + len("Once upon a "), False)
+    assert not talker.ready(state)
+
+
+def test_a_clause_a_step(talker: TalkerAr) -> None:
+    state = opened(talker, text="Hello there! How are you? Fine. ", over=True)
+    outputs = []
+    while not outputs or not outputs[-1].done:
+        assert talker.ready(state)
+        outputs.append(step(talker, state))
+    clauses = [output.frames for output in outputs]
+    assert all(frames is not None and frames.segment_end and len(frames.frames) for frames in clauses)
+    assert [frames.last for frames in clauses if frames] == [False, False, True]
+    last_marks = [frames.marks[-1].chars for frames in clauses if frames]
+    assert last_marks == [
+        len("Hello there!"),
+        len("Hello there! How are you?"),
+        len("Hello there! How are you? Fine. "),
+    ]
+
+
+def test_the_end_may_come_after_the_last_clause(talker: TalkerAr) -> None:
+    state = opened(talker, text="Hello there! ")
+    assert step(talker, state).frames is not None
+    write(talker, state, "", over=True)
+    output = step(talker, state)
+    assert output.done
+    assert output.frames is not None
+    assert (len(output.frames.frames), output.frames.last) == (0, True)
+    assert output.frames.marks[-1].chars == len("Hello there! ")
+
+
+def test_waits_for_the_prompt_which_names_the_voice(talker: TalkerAr) -> None:
+    state = talker.open(TurnId("s", "t"))
+    write(talker, state, "Hello!", over=True)
+    output = step(talker, state)
+    assert (output.frames, output.done) == (None, False)
+    assert not talker.ready(state)
+    talker.feed(state, PromptIds((), PromptParams()))
+    assert talker.ready(state)
+    assert step(talker, state).done
+
+
+def test_one_clause_for_all_the_least_spoken_first(talker: TalkerAr) -> None:
+    talks = [opened(talker, text="Good morning! Good evening! Good night! ") for _ in range(3)]
+    spoken = [0, 0, 0]
+    for _ in range(9):
+        before = list(spoken)
+        for place, output in enumerate(talker.step(talks)):
+            spoken[place] += output.frames is not None
+        assert sum(spoken) == sum(before) + 1
+        assert max(spoken) - min(spoken) <= 1
+    assert spoken == [3, 3, 3]
+    assert not any(talker.ready(talk) for talk in talks)
+
+
+def test_an_unknown_voice_fails_its_own_turn(talker: TalkerAr) -> None:
+    state = talker.open(TurnId("s", "t"))
+    with pytest.raises(InputError, match="marvin"):
+        talker.feed(state, PromptIds((), PromptParams(voice="marvin")))
+
+
+def test_characters_split_over_tokens_are_counted_whole(talker: TalkerAr) -> None:
+    state = opened(talker, text="Café à la crème! ", over=True)
+    frames = step(talker, state).frames
+    assert frames is not None
+    assert [mark.chars for mark in frames.marks] == [4, 6, 9, 16, 17]
+
+
+def test_bytes_that_are_no_character_are_counted_as_the_detokenizer_does(talker: TalkerAr) -> None:
+    state = opened(talker)
+    for byte in b"Hi \xff there \xe2\x82":
+        talker.feed(state, TokenVector(byte, None))
+    write(talker, state, "", over=True)
+    output = step(talker, state)
+    while not output.done:
+        output = step(talker, state)
+    assert output.frames is not None
+    shown = b"Hi \xff there \xe2\x82".decode(errors="replace")
+    assert output.frames.marks[-1].chars == len(shown)
