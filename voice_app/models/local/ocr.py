@@ -15,7 +15,7 @@ from voice_app.models.local.onnx_session import onnx_session
 from voice_app.models.local.text_regions import TextBox, text_boxes
 
 _DETECT_SIDE = 480
-"""Longer side of what the detector sees, in pixels: 35 ms, and letters 12 high in a picture of 640 are read."""
+"""Longer side of what the detector sees, in pixels: 35 ms; letters 12 high in a picture of 640 are read."""
 _STRIDE = 32
 _THRESHOLD, _SURE, _GROW = 0.3, 0.5, 1.6
 """The published post-processing of the detector."""
