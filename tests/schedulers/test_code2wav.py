@@ -46,6 +46,8 @@ class FirDecoder:
     taps: tuple[int, int] = (3, 2)
     open_states: int = 0
     windows: list[list[int]] = field(default_factory=list)
+    ended: int = 0
+    """Segments whose last window was told to be that."""
     crash: bool = False
 
     def warm_up(self) -> None:
@@ -74,6 +76,7 @@ class FirDecoder:
         assert window.right <= self.spec.right_context
         assert window.segment_start <= (window.left == 0)
         assert window.segment_end <= (window.right == 0)
+        self.ended += window.segment_end
         if window.segment_start:
             place.waiting = 0
         sound = fir(window.frames, self.taps)
@@ -143,8 +146,8 @@ def test_streamed_equals_whole_for_any_chunking(
     size: int | random.Random, trim: int, taps: tuple[int, int]
 ) -> None:
     spec = replace(SPEC, left_context=taps[0] + (trim > 0), right_context=taps[1])
-    tray, clock = Tray(), Clock()
-    scheduler = Code2WavScheduler(FirDecoder(spec, trim, taps), tray, clock=clock)
+    tray, runner, clock = Tray(), FirDecoder(spec, trim, taps), Clock()
+    scheduler = Code2WavScheduler(runner, tray, clock=clock)
     segments = [codes(37, 1), codes(1, 2), codes(2, 3), codes(23, 4)]
     for number, segment in enumerate(segments):
         for payload in chunked(segment, size, last=number == 3):
@@ -153,6 +156,8 @@ def test_streamed_equals_whole_for_any_chunking(
             clock.now += 0.02
     whole = np.concatenate([fir(s, taps)[: len(s) * 4 - trim] for s in segments])
     np.testing.assert_array_equal(sound_of(tray, turn_id(0)), whole)
+    # Right context is decoded last, when the end is known; without it all may be decoded by then.
+    assert runner.ended == len(segments) if taps[1] else runner.ended <= len(segments)
     assert tray.all_given_back()
     assert scheduler.load().running == 0
 
@@ -212,6 +217,24 @@ def test_windows_fill_while_the_lead_lasts_and_are_taken_as_they_are_when_it_end
     clock.now += 0.02
     tray.run(scheduler)
     assert runner.windows[2:] == [[3]]
+    assert scheduler.wake_after() is None
+
+
+def test_a_short_segment_does_not_shrink_the_windows_after_it() -> None:
+    spec = replace(SPEC, right_context=0, sample_rate=4)  # 1 s a frame.
+    tray, runner = Tray(), FirDecoder(spec)
+    scheduler = Code2WavScheduler(runner, tray, clock=Clock())
+    for frames in (CodeFrames(codes(9)), CodeFrames(codes(1), segment_end=True), CodeFrames(codes(3))):
+        tray.deliver(scheduler, turn_id(0), frames)
+        tray.run(scheduler)
+    assert runner.windows == [[1], [8], [1]]
+
+
+def test_a_first_window_that_fills_is_not_waited_for_by_the_clock() -> None:
+    tray, clock = Tray(), Clock()
+    scheduler = Code2WavScheduler(FirDecoder(replace(SPEC, first_window=4)), tray, clock=clock)
+    tray.deliver(scheduler, turn_id(0), CodeFrames(codes(5)))
+    tray.run(scheduler)
     assert scheduler.wake_after() is None
 
 
@@ -325,6 +348,17 @@ def test_marks_that_come_with_the_end_are_not_lost() -> None:
     sound_of(tray, turn_id(0))
 
 
+def test_a_mark_that_comes_too_late_is_told_with_the_next_sound() -> None:
+    tray = Tray()
+    scheduler = Code2WavScheduler(FirDecoder(replace(SPEC, left_context=4), TRIM), tray)
+    tray.deliver(scheduler, turn_id(0), CodeFrames(codes(5), segment_end=True))
+    tray.run(scheduler)
+    late = CodeFrames(codes(5), last=True, marks=(FrameMark(1, 0), FrameMark(2, 6)))
+    tray.deliver(scheduler, turn_id(0), late)
+    tray.run(scheduler)
+    assert marks_of(tray, turn_id(0)) == [TextMark(1, 0), TextMark(2, 17 + 4)]
+
+
 # ------------------------------------------------------------------------------- bounds and leaving
 
 
@@ -339,20 +373,27 @@ def test_a_turn_without_room_is_not_decoded_and_holds_back_its_senders() -> None
     assert scheduler.wake_after() is None
     assert tray.released == SPEC.max_window + SPEC.right_context
     tray.deliver(scheduler, turn_id(0), CodeFrames(codes(0), last=True))
+    tray.deliver(scheduler, turn_id(1), CodeFrames(codes(0), last=True))
+    tray.full.add(turn_id(1))
+    tray.run(scheduler)
+    assert not tray.sent[turn_id(1)]
     tray.full.clear()
     tray.run(scheduler)
+    assert tray.sent[turn_id(1)] == [AudioDone(0)]
     assert tray.all_given_back()
     assert len(sound_of(tray, turn_id(0))) == 30 * 4
 
 
-def test_one_frame_a_payload_and_little_credit_do_not_lock_up() -> None:
-    """A window with its context needs more payloads than the sender has credit for."""
+def test_one_frame_a_payload_and_a_single_slot_do_not_lock_up() -> None:
+    """A window with its context needs more payloads than the sender has slots; a slot is used again."""
     tray, runner, clock = Tray(), FirDecoder(), Clock()
     scheduler = Code2WavScheduler(runner, tray, clock=clock)
     frames = codes(60)
+    slot = np.empty((1, 2), np.int64)
     for index in range(60):
-        assert tray.delivered - tray.released < 2
-        tray.deliver(scheduler, turn_id(0), CodeFrames(frames[index : index + 1], last=index == 59))
+        assert tray.delivered == tray.released
+        slot[:] = frames[index]
+        tray.deliver(scheduler, turn_id(0), CodeFrames(slot, last=index == 59))
         tray.run(scheduler)
     np.testing.assert_array_equal(sound_of(tray, turn_id(0)), fir(frames))
 

@@ -212,7 +212,8 @@ def test_preemption_happens_and_takes_the_newest() -> None:
 def test_a_victim_goes_before_those_that_wait_and_counts_its_cache_hit_once() -> None:
     tray, runner = Tray(), ToyThinker(num_pages=10, page_size=4)
     scheduler = OmniScheduler(runner, tray, max_running=2)
-    asks = [long_ask(n, length=12, max_tokens=24) for n in range(3)]
+    # Once the first is done there is room for the victim or for the one that waits, not for both.
+    asks = [long_ask(n, length=12, max_tokens=24) for n in range(2)] + [long_ask(2, length=30, max_tokens=4)]
     for number, what in enumerate(asks):
         deliver(tray, scheduler, number, what)
     order: list[int] = []

@@ -56,8 +56,8 @@ PARAMETERS = [
     for t, k, p, m, r, b in itertools.product(
         (0.3, 1.0, 1.7),
         (None, 1, 50, 500),
-        (None, 0.2, 0.95),
-        (None, 0.05),
+        (None, 0.0, 0.2, 0.95),
+        (None, 0.05, 1.0),
         (None, 1.3),
         ((), ((3, 4.0), (7, -100.0))),
     )
@@ -78,6 +78,14 @@ def test_tokens_that_tie_with_the_last_of_top_k_stay_in() -> None:
     row[[5, 6, 7, 8]] = torch.tensor([3.0, 2.0, 2.0, 2.0])
     sampling = Sampling(temperature=1.0, top_k=2)
     torch.testing.assert_close(ours(sampling, row, []).float(), reference(sampling, row, [0]))
+
+
+def test_top_p_that_is_met_exactly_takes_no_more() -> None:
+    """Four tokens of probability 1/4: which two of equals stay is anybody's choice."""
+    row = torch.full((VOCAB,), -torch.inf)
+    row[:4] = 0.0
+    sampling = Sampling(temperature=1.0, top_p=0.5)
+    assert (ours(sampling, row, []) > 0).sum() == (reference(sampling, row, [0]) > 0).sum() == 2
 
 
 def test_draws_follow_the_distribution() -> None:

@@ -139,3 +139,18 @@ def test_a_crash_fails_its_batch_and_nothing_else() -> None:
     assert scheduler.in_flight() == ()
     assert list(tray.sent) == [turn_id(2)]
     assert tray.all_given_back()
+
+
+def test_blame_ends_with_the_next_step() -> None:
+    tray, runner = Tray(), Doubler()
+    scheduler = SimpleScheduler(runner, tray)
+    tray.deliver(scheduler, turn_id(0), mel(0))
+    scheduler.step()
+    assert scheduler.in_flight() == ()
+    runner.crash = True
+    tray.deliver(scheduler, turn_id(1), mel(1))
+    with pytest.raises(Crash):
+        scheduler.step()
+    tray.cancel(scheduler, turn_id(1))
+    assert scheduler.step() is False
+    assert scheduler.in_flight() == ()

@@ -205,6 +205,7 @@ def test_turns_over_the_limit_wait_in_order() -> None:
     tray.run(scheduler)
     assert list(tray.sent) == [turn_id(0), turn_id(2)]
     assert heard(tray, turn_id(2)) == frames_of([2])
+    assert tray.all_given_back()
 
 
 def test_an_end_that_the_runner_did_not_mark_is_marked() -> None:

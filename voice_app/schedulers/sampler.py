@@ -104,10 +104,9 @@ def draw(logits: Tensor, how: Warp, uniform: Tensor) -> Tensor:
     values, ids = warp(logits, how)
     # In float64 the sums do not depend on how many candidates other rows of the batch need.
     below = values.softmax(-1).cumsum(-1)
-    total = below[:, -1:]
-    place = torch.searchsorted(below, uniform[:, None] * total, right=True)
-    # The product may round up to the total: never past the last candidate that is in.
-    place = torch.minimum(place, (below < total).sum(-1, keepdim=True))
+    place = torch.searchsorted(below, uniform[:, None] * below[:, -1:], right=True)
+    # Only a row that is not finite goes past the end, and an index out of range would end a CUDA process.
+    place = place.clamp(max=below.shape[-1] - 1)
     return (place if ids is None else ids.gather(-1, place))[:, 0]
 
 

@@ -66,7 +66,7 @@ class StreamingDetokenizeScheduler:
     def _advance(self, turn: TurnId, text: _Text) -> None:
         shown: list[str] = []
         last: TokenId | None = None
-        while text.tokens and last is None:
+        while text.tokens:
             item = text.tokens.popleft()
             token = item.payload
             assert isinstance(token, TokenId)

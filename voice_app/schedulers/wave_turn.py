@@ -110,7 +110,7 @@ class WaveTurn:
     @property
     def over(self) -> bool:
         """Everything is decoded and nothing is to come."""
-        return self.last_seen and len(self.segments) == 1 and self.segments[0].pending == 0
+        return self.last_seen and self.segments[0].pending == 0
 
     def window(self, new: int) -> WaveWindow:
         """The decoder's next call: `new` frames (≤ `ready`) with their context."""
