@@ -10,7 +10,7 @@ def add_parser(commands) -> None:
     parser = commands.add_parser("pull", help="fetch the local pack's models")
     parser.set_defaults(run=run)
     parser.add_argument("names", nargs="*", metavar="NAME", help="which ones (default: all)")
-    parser.add_argument("--again", action="store_true", help="also replace files that are damaged or not the published ones")
+    parser.add_argument("--again", action="store_true", help="also replace damaged and foreign files")
 
 
 def run(arguments: argparse.Namespace) -> int:

