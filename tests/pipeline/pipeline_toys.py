@@ -263,11 +263,11 @@ def create(config: PackConfig, report: Report) -> ToyPack:
 
 
 def _record_wire(path: Path) -> None:
-    send = Wire.send_frame
+    send = Wire.send_bytes
 
-    def record(self: Wire, node: str, frame: bytes | bytearray) -> None:
+    def record(self: Wire, node: str, data: bytes) -> None:
         with path.open("ab") as log:
-            log.write(len(frame).to_bytes(4, "little") + frame)
-        send(self, node, frame)
+            log.write(len(data).to_bytes(4, "little") + data)
+        send(self, node, data)
 
-    Wire.send_frame = record
+    Wire.send_bytes = record

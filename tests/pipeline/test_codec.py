@@ -1,4 +1,4 @@
-"""Payloads to bytes and back."""
+"""Arrays in messages: within, and set aside."""
 
 import msgspec
 import numpy as np
@@ -8,29 +8,49 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from voice_app import messages as m
-from voice_app.pipeline.transport.codec import ALIGN, Decoder, encode, pack_frame, unpack_frame
+from voice_app.messages import Stage, TurnId
+from voice_app.pipeline.control import INLINE_LIMIT, DataReady, Edge, Malformed, from_bytes, to_bytes
+from voice_app.pipeline.transport.codec import ALIGN, Aside, AsideDecoder, TooLargeInline, set_aside
 
-_DTYPES = st.sampled_from(["f2", "f4", "f8", "i8", "i4", "u2", "u1", "i1", "?", "c8"])
+_DTYPES = st.sampled_from(["f2", "<f4", ">f4", "f8", "i8", "i4", ">u2", "u1", "i1", "?", "c8"])
 _ARRAYS = hnp.arrays(_DTYPES, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=9))
 _MEDIA = m.Media("k", "audio")
+_EDGE = Edge(TurnId("s", "t"), Stage.AUDIO_ENCODER, Stage.THINKER)
 
 
-def _embeddings(rows: np.ndarray, deepstack: np.ndarray | None) -> m.Embeddings:
-    return m.Embeddings(_MEDIA, rows, ids=(1, 2), deepstack=deepstack, text="ü", grid=(1, 2, 3))
+def _embeddings(rows: np.ndarray, deepstack: np.ndarray | None = None, text: str = "ü") -> m.Embeddings:
+    return m.Embeddings(_MEDIA, rows, ids=(1, 2), deepstack=deepstack, text=text, grid=(1, 2, 3))
+
+
+def _ready(payload: m.Embeddings) -> DataReady:
+    return DataReady(_EDGE, 7, True, 1.5, payload)
+
+
+def _through_message(payload: m.Embeddings) -> m.Embeddings:
+    back = from_bytes(to_bytes(_ready(payload)))
+    assert isinstance(back, DataReady)
+    assert isinstance(back.payload, m.Embeddings)
+    assert (back.edge, back.seq, back.speech, back.submitted) == (_EDGE, 7, True, 1.5)
+    return back.payload
+
+
+def _written(aside: Aside) -> bytearray:
+    slot = bytearray(aside.size)
+    aside.write(slot)
+    return slot
+
+
+def _through_slot(payload: m.Embeddings) -> m.Embeddings:
+    aside = set_aside(payload)
+    back = AsideDecoder(m.StagePayload).decode(aside.head, _written(aside))
+    assert isinstance(back, m.Embeddings)
+    return back
 
 
 @given(_ARRAYS, st.none() | _ARRAYS)
-def test_arrays_come_back_equal_by_either_way(rows: np.ndarray, deepstack: np.ndarray | None) -> None:
+def test_arrays_come_back_equal_either_way(rows: np.ndarray, deepstack: np.ndarray | None) -> None:
     payload = _embeddings(rows, deepstack)
-    encoded = encode(payload)
-    slot = bytearray(encoded.size)
-    encoded.write(slot)
-    head, tail = unpack_frame(bytes(pack_frame(encoded.head, encoded)))
-    for back in (
-        Decoder(m.StagePayload).decode(encoded.head, slot),
-        Decoder(m.StagePayload).decode(head, tail),
-    ):
-        assert isinstance(back, m.Embeddings)
+    for back in (_through_message(payload), _through_slot(payload)):
         for got, sent in ((back.rows, rows), (back.deepstack, deepstack)):
             assert (got is None) == (sent is None)
             if got is not None and sent is not None:
@@ -43,74 +63,89 @@ def test_arrays_come_back_equal_by_either_way(rows: np.ndarray, deepstack: np.nd
 def test_arrays_in_any_memory_order_come_back() -> None:
     base = np.arange(60, dtype=np.float32).reshape(6, 10)
     for rows in (base.T, base[::2, ::3], base[::-1]):
-        encoded = encode(_embeddings(rows, None))
-        slot = bytearray(encoded.size)
-        encoded.write(slot)
-        back = Decoder(m.EdgePayload).decode(encoded.head, slot)
-        assert isinstance(back, m.Embeddings)
-        assert (back.rows == rows).all()
+        assert (_through_message(_embeddings(rows)).rows == rows).all()
+        assert (_through_slot(_embeddings(rows)).rows == rows).all()
 
 
-def test_arrays_are_aligned_views_without_a_copy() -> None:
-    encoded = encode(_embeddings(np.ones(3, np.uint8), np.ones((2, 5), np.float64)))
-    slot = bytearray(encoded.size)
-    encoded.write(slot)
-    back = Decoder(m.EdgePayload).decode(encoded.head, slot)
+def test_arrays_set_aside_are_aligned_views_without_a_copy() -> None:
+    aside = set_aside(_embeddings(np.ones(3, np.uint8), np.ones((2, 5), np.float64)))
+    slot = _written(aside)
+    back = AsideDecoder(m.EdgePayload).decode(aside.head, slot)
     assert isinstance(back, m.Embeddings)
     assert back.deepstack is not None
-    assert [offset % ALIGN for offset, _ in encoded.arrays] == [0, 0]
+    assert [offset % ALIGN for offset, _ in aside.arrays] == [0, 0]
     slot[:] = bytes(len(slot))
     assert not back.rows.any()
     assert not back.deepstack.any()
 
 
-def test_inline_arrays_start_aligned_and_cannot_be_written() -> None:
+def test_arrays_in_messages_are_aligned_and_cannot_be_written() -> None:
     for text in ("", "x", "yy", "a longer one"):
-        encoded = encode(m.Embeddings(_MEDIA, np.ones((7, 3), np.float32), text=text))
-        head, tail = unpack_frame(bytes(pack_frame(encoded.head, encoded)))
-        back = Decoder(m.EdgePayload).decode(head, tail)
-        assert isinstance(back, m.Embeddings)
-        assert back.rows.ctypes.data % 16 == 0
+        rows = _through_message(_embeddings(np.ones((7, 3), np.float32), text=text)).rows
+        assert rows.ctypes.data % 16 == 0
         with pytest.raises(ValueError, match="read-only"):
-            back.rows[0] = 0
+            rows[0] = 0
+
+
+def test_large_arrays_do_not_travel_within_a_message_unless_asked() -> None:
+    most = _embeddings(np.zeros(INLINE_LIMIT, np.uint8))
+    assert _through_message(most).rows.nbytes == INLINE_LIMIT
+    more = _ready(_embeddings(np.zeros(INLINE_LIMIT + 1, np.uint8)))
+    with pytest.raises(TooLargeInline):
+        to_bytes(more)
+    back = from_bytes(to_bytes(more, any_size=True))
+    assert isinstance(back, DataReady)
 
 
 @pytest.mark.parametrize("foreign", [np.array([object()]), np.array(["text"]), np.zeros(2, "i4,f4")])
 def test_only_plain_numbers_cross(foreign: np.ndarray) -> None:
     with pytest.raises(TypeError, match="plain numbers"):
-        encode(_embeddings(foreign, None))
+        set_aside(_embeddings(foreign))
+    with pytest.raises(TypeError, match="plain numbers"):
+        to_bytes(_ready(_embeddings(foreign)))
+
+
+_NONSENSE = [
+    ["|O", [1], 0],
+    ["nonsense", [1], 0],
+    [4, [1], 0],
+    ["<f4", "four", 0],
+    ["<f4", [-1], 0],
+    ["<f4", [1.5], 0],
+    ["<f4", [4]],
+    [],
+    "text",
+    None,
+    {"a": 1},
+    3,
+]
+
+
+def _mel_frames(reference: object) -> dict[str, object]:
+    return {"type": "mel_frames", "media": _MEDIA, "frames": reference, "seconds": 1.0}
 
 
 @pytest.mark.parametrize(
-    "reference",
-    [
-        ["<f4", [1000], 0],
-        ["<f4", [4], 1 << 40],
-        ["<f4", [4], -4],
-        ["<f4", [-1], 0],
-        ["|O", [1], 0],
-        ["nonsense", [1], 0],
-        ["<f4", "four", 0],
-        ["<f4", [4]],
-        [],
-        "text",
-        None,
-        {"a": 1},
-        3,
-    ],
+    "reference", [*_NONSENSE, ["<f4", [1000], 0], ["<f4", [4], 1 << 40], ["<f4", [4], -4]]
 )
 def test_references_that_make_no_sense_are_refused(reference: object) -> None:
-    head = msgspec.msgpack.encode(
-        {"type": "mel_frames", "media": _MEDIA, "frames": reference, "seconds": 1.0}
-    )
     with pytest.raises(msgspec.ValidationError):
-        Decoder(m.EdgePayload).decode(head, bytes(64))
+        AsideDecoder(m.EdgePayload).decode(msgspec.msgpack.encode(_mel_frames(reference)), bytes(64))
+
+
+@pytest.mark.parametrize(
+    "array", [*_NONSENSE, ["<f4", [1000], bytes(16)], ["<f4", [4], "text"], ["<f4", [4], None]]
+)
+def test_arrays_that_make_no_sense_are_malformed(array: object) -> None:
+    whole = msgspec.to_builtins(_ready(_embeddings(np.ones(4))), enc_hook=lambda value: None)
+    message = whole | {"payload": _mel_frames(array)}
+    with pytest.raises(Malformed):
+        from_bytes(msgspec.msgpack.encode(message))
+    good = message | {"payload": _mel_frames(["<f4", [4], bytes(16)])}
+    assert isinstance(from_bytes(msgspec.msgpack.encode(good)), DataReady)
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_frame_or_a_value_error(data: bytes) -> None:
-    try:
-        head, tail = unpack_frame(data)
-    except ValueError:
-        return
-    assert 4 + len(head) + len(tail) <= len(data)
+def test_any_bytes_are_a_message_or_malformed(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        from_bytes(data)

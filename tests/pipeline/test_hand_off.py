@@ -8,11 +8,18 @@ import pytest
 from voice_app import messages as m
 from voice_app.errors import TransferFailed, VoiceAppError
 from voice_app.messages import Stage, TurnId
-from voice_app.pipeline.control import AckRequest, Control, DataAck, DataReady, from_frame, to_frame
+from voice_app.pipeline.control import (
+    AckRequest,
+    Control,
+    DataAck,
+    DataInSlot,
+    DataReady,
+    from_bytes,
+    to_bytes,
+)
 from voice_app.pipeline.exchange import Exchange
 from voice_app.pipeline.inlet import Delivery
 from voice_app.pipeline.outlet import ACK_PATIENCE_S, PENDING_LIMIT, SLOT_PATIENCE_S, Outlet
-from voice_app.pipeline.transport.codec import Encoded
 from voice_app.pipeline.transport.shm import SharedMemoryIn, SharedMemoryOut
 
 TURN = TurnId("s", "t")
@@ -36,10 +43,11 @@ class Mail:
         self.up = {"text", "voice", "server"}
         self.malformed = 0
 
-    def send(self, node: str, message: Control, tail: Encoded | None = None) -> None:
+    def send(self, node: str, message: Control, *, any_size: bool = False) -> None:
+        data = to_bytes(message, any_size=any_size)
         if node not in self.up:
             raise TransferFailed(f"{node} is not connected")
-        self.sent.append((self.me, node, bytes(to_frame(message, tail))))
+        self.sent.append((self.me, node, data))
 
     def connect(self, node: str, address: str) -> None:
         self.up.add(node)
@@ -86,9 +94,9 @@ class Pair:
     def deliver(self, fate: Callable[[Control], int] = lambda message: 1) -> None:
         """Deliver what was sent, each message `fate(message)` times, and what that leads to."""
         while self.sent:
-            _, node, frame = self.sent.pop(0)
-            for _ in range(fate(from_frame(frame)[0])):
-                {"text": self.text, "voice": self.voice}[node].exchange.handle(*from_frame(frame))
+            _, node, data = self.sent.pop(0)
+            for _ in range(fate(from_bytes(data))):
+                {"text": self.text, "voice": self.voice}[node].exchange.handle(from_bytes(data))
 
     def wait(self, seconds: float) -> None:
         self.clock.now += seconds
@@ -96,10 +104,10 @@ class Pair:
         self.voice.exchange.tick()
 
     def send(self, value: int) -> None:
-        self.outlet.send(TURN, Stage.TALKER_AR, vector(value))
+        self.outlet.send(TURN, vector(value))
 
     def send_big(self) -> None:
-        self.outlet.send(TURN, Stage.TALKER_AR, m.PromptHidden(BIG, np.arange(3)))
+        self.outlet.send(TURN, m.PromptHidden(BIG, np.arange(3)))
 
     def tokens(self) -> list[int | None]:
         return [d.payload.id for d in self.voice.arrived if isinstance(d.payload, m.TokenVector)]
@@ -184,7 +192,7 @@ def test_a_lost_last_payload_fails_its_turn_after_a_while(pair: Pair) -> None:
     pair.send(0)
     pair.deliver()
     pair.send_big()
-    pair.deliver(lose(DataReady))
+    pair.deliver(lose(DataInSlot))
     pair.wait(ACK_PATIENCE_S)
     pair.deliver()
     assert [(turn, str(error)) for turn, error in pair.text.failed] == [
@@ -212,11 +220,11 @@ def test_a_doubled_ack_frees_nothing_twice(pair: Pair) -> None:
     pair.send_big()
     pair.deliver()
     ack = DataAck(pair.voice.arrived[0].edge, (0,))
-    pair.text.exchange.handle(ack, memoryview(b""))
+    pair.text.exchange.handle(ack)
     pair.send_big()
     pair.deliver()
     assert pair.text.exchange.stats().lent == 1
-    pair.text.exchange.handle(ack, memoryview(b""))
+    pair.text.exchange.handle(ack)
     assert pair.text.exchange.stats().lent == 1, "the late ack of payload 0 freed payload 1's slot"
     payload = pair.voice.arrived[1].payload
     assert isinstance(payload, m.PromptHidden)
@@ -275,7 +283,7 @@ def test_a_stale_generation_is_dropped_where_it_is_met_and_the_next_goes_on(pair
     pair.send(1)
     assert not pair.outlet.open(TURN, speech=True, submitted=0.0)
     assert pair.outlet.open(newer, speech=True, submitted=0.0)
-    pair.outlet.send(newer, Stage.TALKER_AR, vector(5))
+    pair.outlet.send(newer, vector(5))
     pair.deliver()
     assert pair.tokens() == [5]
 
@@ -289,14 +297,14 @@ def test_when_the_receiver_dies_its_slots_are_free_at_once(pair: Pair) -> None:
     other = TurnId("s", "other")
     pair.outlet.open(other, speech=True, submitted=0.0)
     with pytest.raises(TransferFailed, match="voice is not connected"):
-        pair.outlet.send(other, Stage.TALKER_AR, vector(1))
+        pair.outlet.send(other, vector(1))
 
 
 def test_without_a_free_slot_the_sender_waits_then_goes_inline(pair: Pair) -> None:
     turns = [TurnId("s", str(n)) for n in range(40)]
     for turn in turns:
         pair.outlet.open(turn, speech=True, submitted=0.0)
-        pair.outlet.send(turn, Stage.TALKER_AR, m.PromptHidden(BIG, np.arange(3)))
+        pair.outlet.send(turn, m.PromptHidden(BIG, np.arange(3)))
     pair.deliver()
     in_slots = pair.text.exchange.stats().lent
     assert len(pair.voice.arrived) == in_slots < 40
@@ -328,7 +336,7 @@ def test_a_slot_that_cannot_be_read_fails_one_turn(pair: Pair, monkeypatch: pyte
     assert "Operation not permitted" in str(pair.text.failed[0][1])
     other = TurnId("s", "other")
     pair.outlet.open(other, speech=True, submitted=0.0)
-    pair.outlet.send(other, Stage.TALKER_AR, vector(1))
+    pair.outlet.send(other, vector(1))
     pair.deliver()
     assert pair.tokens() == [1]
     assert pair.text.exchange.stats().lent == 0

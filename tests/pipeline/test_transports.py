@@ -27,21 +27,9 @@ def payload(size: int, value: float = 1.0) -> m.MelFrames:
     return m.MelFrames(MEDIA, np.full(size // 4, value, np.float32), 1.0)
 
 
-def arrived(parcel: Parcel) -> Parcel:
-    """As the receiver gets it: without the sender's objects, unless it went by reference."""
-    if parcel.encoded is None:
-        return parcel
-    tail = b""
-    if parcel.slot is None:
-        buffer = bytearray(parcel.encoded.size)
-        parcel.encoded.write(buffer)
-        tail = bytes(buffer)
-    return Parcel(head=parcel.head, tail=tail, slot=parcel.slot)
-
-
 @pytest.fixture
 def pool() -> Iterator[SharedMemoryOut]:
-    out = SharedMemoryOut(RUN, "me.0", classes=CLASSES, inline_limit=1024)
+    out = SharedMemoryOut(RUN, "me.0", classes=CLASSES)
     yield out
     out.close()
     assert shm.sweep(RUN) == []
@@ -61,23 +49,12 @@ def test_what_is_packed_is_what_is_opened(transport: tuple[Outgoing, Incoming], 
     out, into = transport
     parcel = out.pack(payload(size, 3.0))
     assert parcel is not None
-    back = into.open(arrived(parcel))
+    back = into.open(parcel)
     assert isinstance(back, m.MelFrames)
     assert back.media == MEDIA
     assert (back.frames == np.full(size // 4, 3.0, np.float32)).all()
     assert back.frames.shape == (size // 4,)
     into.close()
-
-
-def test_inline_is_always_possible(transport: tuple[Outgoing, Incoming]) -> None:
-    out, into = transport
-    for _ in range(10):
-        parcel = out.pack(payload(50_000), inline=True)
-        assert parcel is not None
-        assert parcel.slot is None
-        back = into.open(arrived(parcel))
-        assert isinstance(back, m.MelFrames)
-        assert back.frames.sum() == 12_500
 
 
 def _pack(pool: SharedMemoryOut, size: int, value: float = 1.0) -> Parcel:
@@ -88,7 +65,7 @@ def _pack(pool: SharedMemoryOut, size: int, value: float = 1.0) -> Parcel:
 
 
 def _frames(into: SharedMemoryIn, parcel: Parcel) -> np.ndarray:
-    back = into.open(arrived(parcel))
+    back = into.open(parcel)
     assert isinstance(back, m.MelFrames)
     return back.frames
 
@@ -158,7 +135,7 @@ def test_slots_that_make_no_sense_fail_the_transfer(
 def test_a_payload_of_another_edge_fails_the_transfer(pool: SharedMemoryOut) -> None:
     parcel = _pack(pool, 4000)
     with pytest.raises(TransferFailed, match="could not be read"):
-        SharedMemoryIn(RUN, m.StageEvent).open(arrived(parcel))
+        SharedMemoryIn(RUN, m.StageEvent).open(parcel)
 
 
 def test_too_large_is_refused_with_both_sizes(pool: SharedMemoryOut) -> None:
@@ -171,7 +148,7 @@ def test_no_memory_left_is_said_clearly_and_only_then(tmp_path: Path) -> None:
     """Real: the kernel is asked for more than the machine has."""
     free = os.statvfs(shm.FOLDER).f_bavail * os.statvfs(shm.FOLDER).f_frsize
     classes = (SlotClass(4096, 1), SlotClass(free + (1 << 30), 1))
-    pool = SharedMemoryOut(RUN, "me.0", classes=classes, inline_limit=0)
+    pool = SharedMemoryOut(RUN, "me.0", classes=classes)
     try:
         small = _pack(pool, 4000)
         with pytest.raises(TransferFailed, match=r"/dev/shm has no room for a segment of \d+ MB: enlarge it"):
@@ -201,7 +178,7 @@ import sys
 import numpy as np
 from voice_app import messages as m
 from voice_app.pipeline.transport.shm import SharedMemoryOut
-pool = SharedMemoryOut(sys.argv[1], "owner.0", inline_limit=0)
+pool = SharedMemoryOut(sys.argv[1], "owner.0")
 pool.pack(m.MelFrames(m.Media("k", "audio"), np.ones(1000, np.float32), 1.0))
 print("there", flush=True)
 sys.stdin.read()

@@ -21,7 +21,7 @@ from voice_app.pipeline.transport.shm import SharedMemoryIn, SharedMemoryOut
 from voice_app.pipeline.wire import Wire
 
 BATCH = 40
-PLACES = {stage: "receiver" if stage is Stage.TALKER_AR else "sender" for stage in Stage}
+PLACES = {stage: "sender" if stage is Stage.THINKER else "receiver" for stage in Stage}
 
 
 class Times:
@@ -63,7 +63,7 @@ def ours(address: str, reply: str, run: str) -> None:
     exchange = Exchange("receiver", PLACES, wire, pool, maps, deliver, lambda turn, error: None)
     print("ready", flush=True)
     while received := wire.receive():
-        exchange.handle(*received)
+        exchange.handle(received)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import multiprocessing
 import multiprocessing.queues
 import pickle
 import random
+import select
 import subprocess
 import sys
 import time
@@ -20,48 +21,38 @@ from typing import Protocol
 import numpy as np
 import zmq
 
-from voice_app.bench.edge_peer import BATCH, PLACES
+from voice_app.bench.edge_peer import BATCH
 from voice_app.bench.report import Goal, median, percentile, print_goals, print_table, write_json
-from voice_app.messages import (
-    CodeFrames,
-    EdgePayload,
-    Media,
-    MelFrames,
-    Stage,
-    StagePayload,
-    TokenId,
-    TokenVector,
-    TurnId,
-)
-from voice_app.pipeline.carriers import LocalCarrier
-from voice_app.pipeline.exchange import Exchange
+from voice_app.messages import Stage, TokenId, TokenVector, TurnId
+from voice_app.pipeline.carriers import LocalCarrier, RemoteCarrier
+from voice_app.pipeline.control import INLINE_LIMIT, DataAck, Edge
 from voice_app.pipeline.fence import Fence
 from voice_app.pipeline.inlet import Delivery
-from voice_app.pipeline.outlet import Outlet
+from voice_app.pipeline.outlet import Carrier, Outlet, TurnOut
 from voice_app.pipeline.rundir import RunDir
-from voice_app.pipeline.transport.shm import INLINE_LIMIT, SharedMemoryIn, SharedMemoryOut
+from voice_app.pipeline.transport.shm import SharedMemoryOut
 from voice_app.pipeline.wire import Wire
 
 REPETITIONS = 7
 PACE_S = 0.003
+TIMEOUT_S = 30.0
 TURN = TurnId("bench", "1")
-_MEDIA = Media("k", "audio")
 
 
-def _sound(size: int) -> MelFrames:
-    return MelFrames(_MEDIA, np.ones(size // 4, np.float32), 1.0)
+def _vector(size: int) -> TokenVector:
+    return TokenVector(5, np.ones(size // 4, np.float32))
 
 
-PAYLOADS: dict[str, EdgePayload] = {
+PAYLOADS: dict[str, TokenId | TokenVector] = {
     "a token id": TokenId(5),
-    "160 codes": CodeFrames(np.ones((10, 16), np.int32)),
-    "4 KB vector": TokenVector(5, np.ones(1024, np.float32)),
-    "16 KB": _sound(16 << 10),
-    "64 KB": _sound(64 << 10),
-    "256 KB": _sound(256 << 10),
-    "520 KB": _sound(520 << 10),
-    "3,136 KB": _sound(3136 << 10),
-    "2,408,448 values": _sound(2_408_448 * 4),
+    "160 codes": TokenVector(5, np.ones(160, np.int32)),
+    "4 KB vector": _vector(4 << 10),
+    "16 KB": _vector(16 << 10),
+    "64 KB": _vector(64 << 10),
+    "256 KB": _vector(256 << 10),
+    "520 KB": _vector(520 << 10),
+    "3,136 KB": _vector(3136 << 10),
+    "2,408,448 values": _vector(2_408_448 * 4),
 }
 """The edges' real sizes, and some around the inline limit."""
 
@@ -71,7 +62,7 @@ class Way(Protocol):
 
     name: str
 
-    def send(self, payload: EdgePayload) -> None:
+    def send(self, payload: TokenId | TokenVector) -> None:
         """Send one payload."""
         ...
 
@@ -101,22 +92,23 @@ class _Peer:
         self._process.kill()
         self._process.communicate()
 
+    def done(self, timeout_s: float) -> bool:
+        """Whether the batch's times are there, waiting for them so long."""
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], timeout_s)[0])
+
     def _line(self) -> bytes:
         assert self._process.stdout is not None
+        if not self.done(TIMEOUT_S):
+            raise TimeoutError(f"{self._process.args}: no answer")
         return self._process.stdout.readline()
 
 
-def _bytes(payload: EdgePayload) -> np.ndarray:
+def _bytes(payload: TokenId | TokenVector) -> np.ndarray:
     """A plain array of the payload's size, for ways that know no messages."""
-    match payload:
-        case MelFrames():
-            return payload.frames
-        case CodeFrames():
-            return payload.frames
-        case TokenVector() if payload.vector is not None:
-            return payload.vector
-        case _:
-            return np.ones(1, np.int64)
+    if isinstance(payload, TokenVector) and payload.vector is not None:
+        return payload.vector
+    return np.ones(1, np.int64)
 
 
 class Raw:
@@ -130,7 +122,7 @@ class Raw:
         self._socket.connect(address)
         self._target = np.ones(max(_bytes(p).nbytes for p in PAYLOADS.values()), np.uint8)
 
-    def send(self, payload: EdgePayload) -> None:
+    def send(self, payload: TokenId | TokenVector) -> None:
         array = _bytes(payload)
         if self.name == "floor":
             self._target[: array.nbytes].view(array.dtype)[:] = array.reshape(-1)
@@ -151,8 +143,15 @@ class Raw:
         self._socket.close(0)
 
 
+class _SlotCarrier(RemoteCarrier):
+    """Puts every payload into a slot, however small."""
+
+    def carry(self, edge: Edge, seq: int, turn: TurnOut, payload: object, *, inline: bool) -> bool:
+        return self._carry_in_slot(edge, seq, turn, payload)
+
+
 class Ours:
-    """The project's hand-off, all inline or all in slots."""
+    """The project's hand-off: all within messages ("inline") or all in slots ("slot")."""
 
     def __init__(self, name: str, run_dir: RunDir) -> None:
         self.name = name
@@ -161,29 +160,48 @@ class Ours:
         self._peer = _Peer(name, address, inbox, run_dir.run)
         self._wire = Wire(inbox)
         self._wire.connect("receiver", address)
-        limit = 0 if name == "slot" else 1 << 30
-        self._pool = SharedMemoryOut(run_dir.run, f"sender-{name}.0", inline_limit=limit)
-        maps = SharedMemoryIn(run_dir.run, StagePayload)
-        self._exchange = Exchange(
-            "sender", PLACES, self._wire, self._pool, maps, lambda delivery: None, lambda turn, error: None
+        self._pool = SharedMemoryOut(run_dir.run, f"sender-{name}.0")
+        carrier = (RemoteCarrier if name == "inline" else _SlotCarrier)(
+            "receiver", self._wire, self._pool, inline=True
         )
-        self._outlet: Outlet = self._exchange.outlet(Stage.THINKER, lambda: None)
-        self._outlet.open(TURN, speech=True, submitted=0.0)
+        self._outlet = _outlet({Stage.DECODE: carrier, Stage.TALKER_AR: carrier})
 
-    def send(self, payload: EdgePayload) -> None:
-        self._outlet.send(TURN, Stage.TALKER_AR, payload)
+    def send(self, payload: TokenId | TokenVector) -> None:
+        self._outlet.send(TURN, payload)
 
     def between(self) -> None:
-        for message, tail in self._wire.waiting():
-            self._exchange.handle(message, tail)
+        for message in self._wire.waiting():
+            if isinstance(message, DataAck):
+                self._outlet.acked(message)
 
     def times(self) -> list[int]:
+        # A payload that found no slot goes out when an ack comes.
+        for _ in range(int(TIMEOUT_S / PACE_S)):
+            self.between()
+            if self._peer.done(PACE_S):
+                break
         return self._peer.times()
 
     def close(self) -> None:
         self._peer.close()
         self._pool.close()
         self._wire.close()
+
+
+def _outlet(carriers: dict[Stage | None, Carrier]) -> Outlet:
+    """The thinker's sending end, with one open turn."""
+    ids, vectors = (Stage.DECODE,), (Stage.TALKER_AR,)
+    outlet = Outlet(
+        Stage.THINKER,
+        carriers,
+        {TokenId: (ids, ids), TokenVector: (vectors, vectors)},
+        Fence(),
+        time.monotonic,
+        lambda: None,
+        lambda turn, error: None,
+    )
+    outlet.open(TURN, speech=True, submitted=0.0)
+    return outlet
 
 
 class Queue:
@@ -198,7 +216,7 @@ class Queue:
         self._process = context.Process(target=_take_from_queue, args=(self._there, self._back), daemon=True)
         self._process.start()
 
-    def send(self, payload: EdgePayload) -> None:
+    def send(self, payload: TokenId | TokenVector) -> None:
         self._there.put(_bytes(payload))
 
     def between(self) -> None:
@@ -223,7 +241,7 @@ def _take_from_queue(
         back.put(times)
 
 
-def _batch(way: Way, payload: EdgePayload) -> list[float]:
+def _batch(way: Way, payload: TokenId | TokenVector) -> list[float]:
     """Microseconds of BATCH messages."""
     sent = []
     for _ in range(BATCH):
@@ -234,7 +252,9 @@ def _batch(way: Way, payload: EdgePayload) -> list[float]:
     return [(there - start) / 1e3 for start, there in zip(sent, way.times(), strict=True)]
 
 
-def _compare(ways: list[Way], payload: EdgePayload) -> tuple[dict[str, float], Callable[[str, str], float]]:
+def _compare(
+    ways: list[Way], payload: TokenId | TokenVector
+) -> tuple[dict[str, float], Callable[[str, str], float]]:
     """Each way's median, and the ratio of one way to another."""
     medians: dict[str, list[float]] = defaultdict(list)
     for repetition in range(REPETITIONS + 1):
@@ -259,14 +279,11 @@ def by_reference(count: int = 2000) -> list[float]:
         there.append(delivery)
 
     carrier = LocalCarrier(deliver)
-    outlet = Outlet(
-        Stage.THINKER, {Stage.DECODE: carrier}, Fence(), time.monotonic, lambda: None, lambda t, e: None
-    )
+    outlet = _outlet({Stage.DECODE: carrier})
     carrier.outlet = outlet
-    outlet.open(TURN, speech=True, submitted=0.0)
     for _ in range(count):
         start = time.monotonic_ns()
-        outlet.send(TURN, Stage.DECODE, TokenId(5))
+        outlet.send(TURN, TokenId(5))
         there.pop().release()
     return arrived
 

@@ -1,14 +1,16 @@
 """How an outlet's payloads get to their target: by reference within the process, else over the wire."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from voice_app.errors import TransferFailed
-from voice_app.pipeline.control import AckRequest, DataReady, Edge
+from voice_app.pipeline.control import AckRequest, DataInSlot, DataReady, Edge
 from voice_app.pipeline.inlet import Delivery, Release
 from voice_app.pipeline.outlet import ACK_PATIENCE_S, Outlet, TurnOut
 from voice_app.pipeline.transport.base import Outgoing, SlotRef
+from voice_app.pipeline.transport.codec import TooLargeInline
 from voice_app.pipeline.wire import Wire
 
 Deliver = Callable[[Delivery], None]
@@ -58,21 +60,26 @@ class RemoteCarrier:
         self.refused = False
         """A payload found no slot since this was last reset."""
 
-    def carry(self, edge: Edge, seq: int, turn: TurnOut, payload: object, *, inline: bool) -> bool:
-        parcel = self._outgoing.pack(payload, inline=inline or self._inline)
-        if parcel is None:
+    def carry(self, edge: Edge, seq: int, turn: TurnOut, payload: Any, *, inline: bool) -> bool:
+        message = DataReady(edge, seq, turn.speech, turn.submitted, payload)
+        try:
+            self._wire.send(self.node, message, any_size=inline or self._inline)
+        except TooLargeInline:
+            return self._carry_in_slot(edge, seq, turn, payload)
+        return True
+
+    def _carry_in_slot(self, edge: Edge, seq: int, turn: TurnOut, payload: object) -> bool:
+        parcel = self._outgoing.pack(payload)
+        if parcel is None or parcel.slot is None:
             self.refused = True
             return False
         head = msgspec.Raw(parcel.head)
-        message = DataReady(edge, seq, turn.speech, turn.submitted, head, parcel.slot)
         try:
-            self._wire.send(self.node, message, parcel.encoded if parcel.slot is None else None)
+            self._wire.send(self.node, DataInSlot(edge, seq, turn.speech, turn.submitted, head, parcel.slot))
         except TransferFailed:
-            if parcel.slot is not None:
-                self._outgoing.free(parcel.slot)  # Nobody was told of it.
+            self._outgoing.free(parcel.slot)  # Nobody was told of it.
             raise
-        if parcel.slot is not None:
-            self._leases.setdefault(edge, {})[seq] = parcel.slot
+        self._leases.setdefault(edge, {})[seq] = parcel.slot
         return True
 
     def acked(self, edge: Edge, seq: int) -> None:

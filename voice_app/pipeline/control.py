@@ -1,8 +1,7 @@
 """Control messages between the server process and the workers, and between workers.
 
-Each crosses as one ZMQ message: `codec.pack_frame` of the message's msgpack and, for a `DataReady`
-without a slot, of the payload's arrays. Everything is typed; nothing is pickled. In `source` and
-`target` None stands for the client, who gives requests and takes events.
+Each crosses as one ZMQ message: its msgpack, small arrays within. Everything is typed; nothing is pickled.
+In `source` and `target` None stands for the client, who gives requests and takes events.
 """
 
 from typing import Literal
@@ -11,9 +10,9 @@ import msgspec
 
 from voice_app.config import PackConfig
 from voice_app.errors import ErrorInfo
-from voice_app.messages import Stage, StageTiming, TurnId
+from voice_app.messages import Stage, StageEvent, StagePayload, StageTiming, TurnId
 from voice_app.pipeline.transport.base import SlotRef
-from voice_app.pipeline.transport.codec import Encoded, pack_frame, unpack_frame
+from voice_app.pipeline.transport.codec import Bytes, inline, read_inline
 from voice_app.schedulers.base import SchedulerLoad
 
 SERVER = "server"
@@ -28,18 +27,27 @@ class Edge(msgspec.Struct, frozen=True, array_like=True):
     target: Stage | None
 
 
-class DataReady(msgspec.Struct, frozen=True, tag="ready"):
-    """Sender to receiver: payload number `seq` (from 0) of `edge` is there.
+class DataReady(msgspec.Struct, frozen=True, gc=False, tag="ready"):
+    """Sender to receiver: payload number `seq` (from 0) of `edge`, within this message.
 
-    `payload` is the encoded head; the arrays lie in `slot`, or follow in the same message.
     `submitted`: when the client submitted the turn, in seconds of the host's monotonic clock."""
 
     edge: Edge
     seq: int
     speech: bool
     submitted: float
-    payload: msgspec.Raw
-    slot: SlotRef | None = None
+    payload: StagePayload | StageEvent
+
+
+class DataInSlot(msgspec.Struct, frozen=True, gc=False, tag="in_slot"):
+    """`DataReady` for a payload whose arrays lie in `slot`; `head` is the rest of it, encoded."""
+
+    edge: Edge
+    seq: int
+    speech: bool
+    submitted: float
+    head: msgspec.Raw
+    slot: SlotRef
 
 
 class DataAck(msgspec.Struct, frozen=True, tag="ack"):
@@ -150,6 +158,7 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
 
 Control = (
     DataReady
+    | DataInSlot
     | DataAck
     | AckRequest
     | EndTurn
@@ -165,9 +174,6 @@ Control = (
     | Shutdown
 )
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Control)
-
 
 class WorkerConfig(msgspec.Struct, frozen=True):
     """What a worker reads, as one line of JSON, from its stdin. `addresses`: of every node, its own
@@ -182,18 +188,27 @@ class WorkerConfig(msgspec.Struct, frozen=True):
 
 
 class Malformed(Exception):
-    """A frame that is not a control message."""
+    """Bytes that are not a control message."""
 
 
-def to_frame(message: Control, tail: Encoded | None = None) -> bytes | bytearray:
-    """`message` as it goes on the wire, with the arrays of an inline payload."""
-    return pack_frame(_encoder.encode(message), tail)
+INLINE_LIMIT = 64 * 1024
+"""An array of up to so many bytes travels within its message. `voice-app bench edges` measures it: a slot
+is as quick from 64 KB on, and quicker from 256 KB on."""
+
+_small = msgspec.msgpack.Encoder(enc_hook=lambda value: inline(value, INLINE_LIMIT))
+_any_size = msgspec.msgpack.Encoder(enc_hook=lambda value: inline(value, None))
+_decoder = msgspec.msgpack.Decoder(Control, dec_hook=read_inline)
 
 
-def from_frame(frame: bytes) -> tuple[Control, memoryview]:
-    """The message, and the bytes of an inline payload's arrays. Raises Malformed."""
+def to_bytes(message: Control, *, any_size: bool = False) -> bytes:
+    """`message` as it goes on the wire. Raises TooLargeInline for an array above INLINE_LIMIT, unless
+    `any_size`; TypeError for values that cannot cross."""
+    return (_any_size if any_size else _small).encode(message)
+
+
+def from_bytes(data: Bytes) -> Control:
+    """The message. Raises Malformed."""
     try:
-        head, tail = unpack_frame(frame)
-        return _decoder.decode(head), tail
-    except (ValueError, msgspec.DecodeError) as error:
+        return _decoder.decode(data)
+    except msgspec.DecodeError as error:
         raise Malformed(str(error)) from error

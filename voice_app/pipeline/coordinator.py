@@ -126,7 +126,7 @@ class Coordinator:
         self._turns[turn] = state = _Turn(turn, stream, workers, False, not request.speech, deadline)
         self._outlet.open(turn, speech=request.speech, submitted=self._loop.time())
         try:
-            self._outlet.send(turn, graph.ENTRY, request)
+            self._outlet.send(turn, request)
         except TransferFailed as error:
             self._end(state, error)
             raise
@@ -169,8 +169,8 @@ class Coordinator:
     # ---------------------------------------------------------------------------------------- messages
 
     def _readable(self) -> None:
-        for message, tail in self._wire.waiting():
-            if self._exchange.handle(message, tail):
+        for message in self._wire.waiting():
+            if self._exchange.handle(message):
                 continue
             match message:
                 case TurnFailed():

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping
+from typing import get_args
 
 from voice_app.errors import TransferFailed, VoiceAppError
-from voice_app.messages import Stage, StageTiming, TurnId
+from voice_app.messages import Stage, StageEvent, StageTiming, TurnId, TurnRequest
 from voice_app.pipeline import graph
 from voice_app.pipeline.carriers import Deliver, LocalCarrier, RemoteCarrier
 from voice_app.pipeline.control import (
@@ -12,6 +13,7 @@ from voice_app.pipeline.control import (
     AckRequest,
     Control,
     DataAck,
+    DataInSlot,
     DataReady,
     HandOffStats,
     PeerDown,
@@ -19,7 +21,7 @@ from voice_app.pipeline.control import (
 )
 from voice_app.pipeline.fence import Fence
 from voice_app.pipeline.inlet import Inlet
-from voice_app.pipeline.outlet import Carrier, Outlet
+from voice_app.pipeline.outlet import Carrier, Outlet, Route
 from voice_app.pipeline.transport.base import Incoming, Outgoing
 from voice_app.pipeline.wire import Wire
 
@@ -58,19 +60,21 @@ class Exchange:
 
     def outlet(self, source: Stage | None, wake: Callable[[], None]) -> Outlet:
         """Make the sending end of `source` (None: the client)."""
-        carriers = {target: self._carrier(target) for target in _targets(source)}
-        outlet = Outlet(source, carriers, self.fence, self._clock, wake, self._fail)
+        routes = _routes(source)
+        targets = {target for spoken in routes.values() for target in spoken[True]}
+        carriers = {target: self._carrier(target) for target in targets}
+        outlet = Outlet(source, carriers, routes, self.fence, self._clock, wake, self._fail)
         for carrier in carriers.values():
             if isinstance(carrier, LocalCarrier):
                 carrier.outlet = outlet
         self._outlets[source] = outlet
         return outlet
 
-    def handle(self, message: Control, tail: memoryview) -> bool:
+    def handle(self, message: Control) -> bool:
         """Take a message of the hand-off; False: it is for somebody else. For the receiving thread."""
         match message:
-            case DataReady():
-                self.inlet.ready(message, tail)
+            case DataReady() | DataInSlot():
+                self.inlet.ready(message)
             case DataAck():
                 self._acked(message)
             case AckRequest():
@@ -155,7 +159,12 @@ class Exchange:
             return  # The sender is gone, or will ask again.
 
 
-def _targets(source: Stage | None) -> tuple[Stage | None, ...]:
+def _routes(source: Stage | None) -> dict[type, Route]:
     if source is None:
-        return (graph.ENTRY,)
-    return (*dict.fromkeys(edge.target for edge in graph.edges_out(source)), None)
+        return {TurnRequest: ((graph.ENTRY,), (graph.ENTRY,))}
+    routes: dict[type, Route] = dict.fromkeys(get_args(StageEvent), ((None,), (None,)))
+    for edge in graph.edges_out(source):
+        for payload in edge.payloads:
+            written = graph.targets(source, payload, speech=False)
+            routes[payload] = (written, graph.targets(source, payload, speech=True))
+    return routes

@@ -3,34 +3,49 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from voice_app.errors import TransferFailed, VoiceAppError
 from voice_app.messages import TurnId
-from voice_app.pipeline.control import AckRequest, DataAck, DataReady, Edge
+from voice_app.pipeline.control import AckRequest, DataAck, DataInSlot, DataReady, Edge
 from voice_app.pipeline.credits import Arrival, Arrivals, window_limit
 from voice_app.pipeline.fence import Fence
 from voice_app.pipeline.transport.base import Incoming, Parcel
 
 
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """One turn on one edge into this process."""
+
+    edge: Edge
+    arrivals: Arrivals
+    ended: bool = False
+
+
 class Release:
     """Gives one payload back, once; further calls do nothing."""
 
-    __slots__ = ("_edge", "_give_back", "_seq", "done")
+    __slots__ = ("_give_back", "_lane", "_seq")
 
-    def __init__(self, give_back: Callable[[Edge, int], None], edge: Edge, seq: int) -> None:
-        self._give_back = give_back
-        self._edge = edge
+    def __init__(self, give_back: Callable[[Any, int], None], lane: object, seq: int) -> None:
+        self._give_back: Callable[[Any, int], None] | None = give_back
+        self._lane = lane
         self._seq = seq
-        self.done = False
+
+    @property
+    def done(self) -> bool:
+        return self._give_back is None
 
     def __call__(self) -> None:
-        if not self.done:
-            self.done = True
-            self._give_back(self._edge, self._seq)
+        give_back = self._give_back
+        if give_back is not None:
+            self._give_back = None
+            give_back(self._lane, self._seq)
 
 
-@dataclass(slots=True, eq=False)
-class Delivery:
+class Delivery(msgspec.Struct, gc=False):
     """A payload that arrived. `release` as in `StageInput`."""
 
     edge: Edge
@@ -59,26 +74,24 @@ class Inlet:
         self._deliver = deliver
         self._fail = fail
         self._lock = threading.Lock()
-        self._arrivals: dict[Edge, Arrivals] = {}
+        self._lanes: dict[Edge, _Lane] = {}
         self.stale = 0
         """Payloads of turns that were over."""
         self.repeated = 0
         """Payloads that came twice."""
 
-    def ready(self, message: DataReady, tail: memoryview) -> None:
+    def ready(self, message: DataReady | DataInSlot) -> None:
         """Take what a sender announced."""
         edge, seq = message.edge, message.seq
-        if not self._fence.admits(edge.turn):
+        lane = self._lanes.get(edge) or self._open_lane(edge)
+        if lane is None or lane.ended:
             self.stale += 1
             self._acknowledge(DataAck(edge, (seq,)))
             return
         with self._lock:
-            arrivals = self._arrivals.get(edge)
-            if arrivals is None:
-                arrivals = self._arrivals[edge] = Arrivals(window_limit(edge.source, edge.target))
-            arrival = arrivals.accept(seq)
+            arrival = lane.arrivals.accept(seq)
         if arrival is Arrival.FRESH:
-            self._open(message, tail)
+            self._open(lane, message)
         elif arrival is Arrival.AGAIN:
             self.repeated += 1
         else:
@@ -89,13 +102,13 @@ class Inlet:
         """Answer a sender that misses acks. What a consumer still holds is not answered."""
         edge = request.edge
         with self._lock:
-            arrivals = self._arrivals.get(edge)
-            if arrivals is None:
-                # Nothing ever came, or the turn is over and nothing of it is held.
-                known = not self._fence.admits(edge.turn)
-                done, lost = (request.seqs, ()) if known else ((), request.seqs)
+            lane = self._lanes.get(edge)
+            if lane is not None:
+                done, lost = lane.arrivals.answer(request.seqs)
+            elif self._fence.admits(edge.turn):
+                done, lost = (), request.seqs  # Nothing ever came.
             else:
-                done, lost = arrivals.answer(request.seqs)
+                done, lost = request.seqs, ()  # The turn is over and nothing of it is held.
         if done:
             self._acknowledge(DataAck(edge, done))
         if lost:
@@ -104,39 +117,52 @@ class Inlet:
     def ended(self, turn: TurnId) -> None:
         """The turn is over (its fence is up): forget it, but for what is still held."""
         with self._lock:
-            for edge in [e for e in self._arrivals if e.turn == turn and not self._arrivals[e].holds]:
-                del self._arrivals[edge]
+            for lane in [lane for lane in self._lanes.values() if lane.edge.turn == turn]:
+                lane.ended = True
+                if not lane.arrivals.holds:
+                    del self._lanes[lane.edge]
 
     def __len__(self) -> int:
-        return len(self._arrivals)
+        return len(self._lanes)
 
-    def _open(self, message: DataReady, tail: memoryview) -> None:
-        edge, seq = message.edge, message.seq
-        try:
-            payload = self._incoming.open(Parcel(head=message.payload, tail=tail, slot=message.slot))
-        except TransferFailed as error:
-            self._consumed(edge, seq, at_once=True, failed=error.message)
-            return
-        give_back = self._consumed_inline if message.slot is None else self._consumed_slot
-        release = Release(give_back, edge, seq)
-        self._deliver(Delivery(edge, payload, message.speech, message.submitted, release))
+    def _open_lane(self, edge: Edge) -> _Lane | None:
+        if not self._fence.admits(edge.turn):
+            return None
+        lane = self._lanes[edge] = _Lane(edge, Arrivals(window_limit(edge.source, edge.target)))
+        return lane
 
-    def _consumed_inline(self, edge: Edge, seq: int) -> None:
-        self._consumed(edge, seq, at_once=False)
-
-    def _consumed_slot(self, edge: Edge, seq: int) -> None:
-        self._consumed(edge, seq, at_once=True)
-
-    def _consumed(self, edge: Edge, seq: int, *, at_once: bool, failed: str = "") -> None:
-        with self._lock:
-            arrivals = self._arrivals.get(edge)
-            if arrivals is None:
+    def _open(self, lane: _Lane, message: DataReady | DataInSlot) -> None:
+        seq = message.seq
+        if isinstance(message, DataReady):
+            payload, give_back = message.payload, self._consumed_inline
+        else:
+            give_back = self._consumed_slot
+            try:
+                payload = self._incoming.open(Parcel(head=message.head, slot=message.slot))
+            except TransferFailed as error:
+                self._refuse(lane, seq, error.message)
                 return
-            due = arrivals.consumed(seq, at_once=at_once)
-            if not arrivals.holds and not self._fence.admits(edge.turn):
-                del self._arrivals[edge]
-        if failed:
-            self._acknowledge(DataAck(edge, (seq,), "failed", failed))
-            due = tuple(s for s in due if s != seq)
-        if due:
-            self._acknowledge(DataAck(edge, due))
+        release = Release(give_back, lane, seq)
+        self._deliver(Delivery(lane.edge, payload, message.speech, message.submitted, release))
+
+    def _consumed_inline(self, lane: _Lane, seq: int) -> None:
+        self._acknowledge_due(lane, self._consumed(lane, seq, at_once=False))
+
+    def _consumed_slot(self, lane: _Lane, seq: int) -> None:
+        self._acknowledge_due(lane, self._consumed(lane, seq, at_once=True))
+
+    def _refuse(self, lane: _Lane, seq: int, reason: str) -> None:
+        due = self._consumed(lane, seq, at_once=True)
+        self._acknowledge(DataAck(lane.edge, (seq,), "failed", reason))
+        self._acknowledge_due(lane, tuple(s for s in due if s != seq))
+
+    def _consumed(self, lane: _Lane, seq: int, *, at_once: bool) -> tuple[int, ...]:
+        with self._lock:
+            due = lane.arrivals.consumed(seq, at_once=at_once)
+            if lane.ended and not lane.arrivals.holds:
+                self._lanes.pop(lane.edge, None)
+            return due
+
+    def _acknowledge_due(self, lane: _Lane, seqs: tuple[int, ...]) -> None:
+        if seqs:
+            self._acknowledge(DataAck(lane.edge, seqs))

@@ -24,6 +24,9 @@ ACK_PATIENCE_S = 2.0
 """What is unacknowledged for so long is asked after; a consumer that is only slow says nothing."""
 
 Failure = Callable[[TurnId, TransferFailed], None]
+Targets = tuple[Stage | None, ...]
+Route = tuple[Targets, Targets]
+"""Where a payload goes: in a turn without speech, and with."""
 
 
 class Carrier(Protocol):
@@ -96,12 +99,14 @@ class Outlet:
     """All turns of one source. Safe to use from several threads.
 
     What can be sent is sent by whoever makes it possible: the emitting stage, or the thread that
-    brings the ack. `wake` is called (in any thread, under the lock) when a starved turn has room."""
+    brings the ack. `routes` says where each type of payload goes; `wake` is called (in any thread,
+    under the lock) when a starved turn has room."""
 
     def __init__(
         self,
         source: Stage | None,
         carriers: Mapping[Stage | None, Carrier],
+        routes: Mapping[type, Route],
         fence: Fence,
         clock: Callable[[], float],
         wake: Callable[[], None],
@@ -109,6 +114,7 @@ class Outlet:
     ) -> None:
         self._source: Stage | None = source
         self._carriers = carriers
+        self._routes = routes
         self._fence = fence
         self._clock = clock
         self._wake = wake
@@ -136,28 +142,25 @@ class Outlet:
                 lane.carrier.ended(lane.edge, self._clock())
             return state.timing()
 
-    def speech(self, turn: TurnId) -> bool | None:
-        """Whether the turn is spoken; None: it is not open."""
+    def send(self, turn: TurnId, payload: object) -> None:
+        """Send over every edge that carries it, or keep it until there is credit. Dropped if the turn is
+        not open. Raises TransferFailed."""
         with self._lock:
             state = self._turns.get(turn)
-            return None if state is None else state.speech
-
-    def send(self, turn: TurnId, target: Stage | None, payload: object) -> None:
-        """Send, or keep until there is credit. Dropped if the turn is not open. Raises TransferFailed."""
-        with self._lock:
-            state = self._turns.get(turn)
-            if state is None or not self._fence.admits(turn):
+            if state is None:
                 return
             state.last_out = now = self._clock()
             if state.first_out is None:
                 state.first_out = now
-            lane = state.lanes.get(target) or self._add_lane(state, turn, target)
-            if len(lane.pending) >= PENDING_LIMIT:
-                raise TransferFailed(
-                    f"{self._source or 'client'} is {PENDING_LIMIT} payloads ahead of {target or 'client'}"
-                )
-            lane.pending.append(payload)
-            self._pump(state, lane, now)
+            for target in self._targets(type(payload), state.speech):
+                lane = state.lanes.get(target) or self._add_lane(state, turn, target)
+                if lane.pending or not lane.window.has_credit:
+                    self._wait(lane, payload)
+                elif lane.carrier.carry(lane.edge, lane.window.next, state, payload, inline=False):
+                    lane.window.take(now)
+                else:
+                    lane.pending.append(payload)
+                    lane.blocked_since = now
 
     def has_room(self, turn: TurnId) -> bool:
         """Whether nothing of the turn waits here and its streams have credit. If not, `wake` follows."""
@@ -228,6 +231,18 @@ class Outlet:
 
     def __len__(self) -> int:
         return len(self._turns)
+
+    def _targets(self, payload: type, speech: bool) -> Targets:
+        route = self._routes.get(payload)
+        if route is None:
+            raise TransferFailed(f"no edge from {self._source or 'client'} carries a {payload.__name__}")
+        return route[speech]
+
+    def _wait(self, lane: _Lane, payload: object) -> None:
+        if len(lane.pending) >= PENDING_LIMIT:
+            target = lane.edge.target or "client"
+            raise TransferFailed(f"{self._source or 'client'} is {PENDING_LIMIT} payloads ahead of {target}")
+        lane.pending.append(payload)
 
     def _add_lane(self, state: TurnOut, turn: TurnId, target: Stage | None) -> _Lane:
         lane = state.lanes[target] = _Lane(

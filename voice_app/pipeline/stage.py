@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
 from voice_app.errors import StageFailed, TransferFailed, VoiceAppError
 from voice_app.messages import EdgePayload, Stage, StageEvent, TurnId
@@ -24,7 +23,6 @@ REPORT_EVERY_S = 0.2
 _PRUNE_AT = 128
 """Payloads remembered per turn before those given back are forgotten."""
 
-_CLIENT_EVENTS = StageEvent.__args__
 Fail = Callable[[TurnId, VoiceAppError], None]
 
 
@@ -57,21 +55,16 @@ class _TurnIn:
 
 
 class StageOutbox:
-    """The scheduler's `Outbox`: routes by the graph and sends through the stage's outlet."""
+    """The scheduler's `Outbox`, over the stage's outlet."""
 
-    def __init__(self, stage: Stage, outlet: Outlet, fail: Fail, over: Callable[[TurnId], None]) -> None:
-        self._stage: Stage = stage
+    def __init__(self, outlet: Outlet, fail: Fail, over: Callable[[TurnId], None]) -> None:
         self._outlet = outlet
         self._fail = fail
         self._over = over
 
     def emit(self, turn: TurnId, payload: EdgePayload | StageEvent) -> None:
-        speech = self._outlet.speech(turn)
-        if speech is None:
-            return
         try:
-            for target in _targets(self._stage, type(payload), speech):
-                self._outlet.send(turn, target, payload)
+            self._outlet.send(turn, payload)
         except TransferFailed as error:
             self._fail(turn, error)
 
@@ -88,13 +81,6 @@ class StageOutbox:
     def charge(self, turns: Sequence[TurnId], seconds: float) -> None:
         for turn in turns:
             self._outlet.charge(turn, seconds)
-
-
-@cache
-def _targets(stage: Stage, payload: type, speech: bool) -> tuple[Stage | None, ...]:
-    if payload in _CLIENT_EVENTS:
-        return (None,)
-    return graph.targets(stage, payload, speech=speech)
 
 
 class StageRuntime:
@@ -115,7 +101,7 @@ class StageRuntime:
         self._mail: queue.SimpleQueue[_Mail] = queue.SimpleQueue()
         self._turns: dict[TurnId, _TurnIn] = {}
         self._outlet = make_outlet(stage, self.wake)
-        self._outbox = StageOutbox(stage, self._outlet, fail, self._over)
+        self._outbox = StageOutbox(self._outlet, fail, self._over)
         self._fail = fail
         self._scheduler: StageScheduler = make_scheduler(graph.STAGES[stage], runner, self._outbox)
         self._report = report

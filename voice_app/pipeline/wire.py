@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import zmq
 
 from voice_app.errors import TransferFailed
-from voice_app.pipeline.control import Control, Malformed, from_frame, to_frame
-from voice_app.pipeline.transport.codec import Encoded
+from voice_app.pipeline.control import Control, Malformed, from_bytes, to_bytes
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +52,16 @@ class Wire:
             with lock:
                 socket.close()
 
-    def send(self, node: str, message: Control, tail: Encoded | None = None) -> None:
-        """Queue `message` for `node`; never blocks. Raises TransferFailed if `node` is not there or
-        does not read."""
-        self.send_frame(node, to_frame(message, tail))
+    def send(self, node: str, message: Control, *, any_size: bool = False) -> None:
+        """Queue `message` for `node`; never blocks. Raises TransferFailed if `node` is not there, does not
+        read, or the message holds what cannot cross; TooLargeInline as `to_bytes` does."""
+        try:
+            data = to_bytes(message, any_size=any_size)
+        except TypeError as error:
+            raise TransferFailed(str(error)) from error
+        self.send_bytes(node, data)
 
-    def send_frame(self, node: str, frame: bytes | bytearray) -> None:
+    def send_bytes(self, node: str, data: bytes) -> None:
         """`send` for what is encoded already."""
         peer = self._peers.get(node)
         if peer is None:
@@ -66,14 +69,14 @@ class Wire:
         socket, lock = peer
         try:
             with lock:
-                socket.send(frame, zmq.NOBLOCK)
+                socket.send(data, zmq.NOBLOCK)
         except zmq.Again as error:
             raise TransferFailed(f"{node} does not read its messages") from error
         except zmq.ZMQError as error:
             # Closed between the lookup and the lock.
             raise TransferFailed(f"{node} is not connected") from error
 
-    def receive(self, timeout_s: float | None = None) -> tuple[Control, memoryview] | None:
+    def receive(self, timeout_s: float | None = None) -> Control | None:
         """The next message, waiting for it; None after `timeout_s`, or for one that made no sense."""
         timeout_ms = -1 if timeout_s is None else int(1e3 * timeout_s)
         if timeout_ms != self._timeout_ms:
@@ -84,14 +87,14 @@ class Wire:
         except zmq.Again:
             return None
 
-    def waiting(self) -> Iterator[tuple[Control, memoryview]]:
+    def waiting(self) -> Iterator[Control]:
         """All messages that are there, without waiting for more."""
         while True:
             try:
-                frame = self._inbox.recv(zmq.NOBLOCK)
+                data = self._inbox.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            understood = self._understand(frame)
+            understood = self._understand(data)
             if understood is not None:
                 yield understood
 
@@ -106,9 +109,9 @@ class Wire:
         self._inbox.close()
         self._context.term()
 
-    def _understand(self, frame: bytes) -> tuple[Control, memoryview] | None:
+    def _understand(self, data: bytes) -> Control | None:
         try:
-            return from_frame(frame)
+            return from_bytes(data)
         except Malformed as error:
             self.malformed += 1
             if self.malformed == 1:

@@ -83,11 +83,10 @@ class Worker:
             # An idle worker does not wake, but for the last figures that it has not told yet.
             restless = self._exchange.busy or self._exchange.stats() != told
             received = self._wire.receive(TICK_S if restless else None)
+            if isinstance(received, Shutdown):
+                break
             if received is not None:
-                message, tail = received
-                if isinstance(message, Shutdown):
-                    break
-                self._handle(message, tail)
+                self._handle(received)
             if self._exchange.tick() and (stats := self._exchange.stats()) != told:
                 self._tell(HandOffReport(self._config.name, told := stats))
         return self._exit_code
@@ -105,8 +104,8 @@ class Worker:
             stage.stop(STOP_TIMEOUT_S / len(self._stages))
         self._outgoing.close()
 
-    def _handle(self, message: Control, tail: memoryview) -> None:
-        if self._exchange.handle(message, tail):
+    def _handle(self, message: Control) -> None:
+        if self._exchange.handle(message):
             return
         if isinstance(message, EndTurn):
             timings = self._exchange.end(message.turn)

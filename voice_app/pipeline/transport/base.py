@@ -1,21 +1,21 @@
 """The contract that all transports share: reference, shared memory, and those yet to come.
 
-    sender   Outgoing.pack(payload) ──▶ Parcel ──(DataReady)──▶ Incoming.open(parcel)   receiver
-             Outgoing.free(slot)    ◀────────────(DataAck)────  payload consumed
+    sender   Outgoing.pack(payload) ──▶ Parcel ──(DataInSlot)──▶ Incoming.open(parcel)   receiver
+             Outgoing.free(slot)    ◀────────────(DataAck)─────  payload consumed
 
-A parcel's data is the object itself (reference), bytes beside the message (inline), or lies in a slot
-of the sender's pool. A slot belongs to the sender; it is lent until the receiver's ack, and the
-receiver only reads it. A transport whose receiver fetches the data (Mooncake) does so in `open`; one
-whose memory is a device's (CUDA IPC) opens arrays on that device.
+By reference a parcel is the object itself. Else it is the payload's encoded head, and a slot of the sender's
+pool that holds its arrays. A slot belongs to the sender; it is lent until the receiver's ack, and the
+receiver only reads it. A transport whose receiver fetches the data (Mooncake) does so in `open`; one whose
+memory is a device's (CUDA IPC) opens arrays on that device. Payloads of a few KB need no transport: they
+travel within the message.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
-from voice_app.pipeline.transport.codec import Bytes, Encoded
+from voice_app.pipeline.transport.codec import Bytes
 
 
 class TransportKind(StrEnum):
@@ -42,24 +42,19 @@ class SlotRef(msgspec.Struct, frozen=True):
         return (self.segment, self.index)
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """A payload between `pack` and `open`. By reference only `payload` is set. Else `head` is its
-    encoded form, and the arrays' bytes are in `encoded` (sender) or `tail` (receiver), or in `slot`."""
+class Parcel(msgspec.Struct, gc=False):
+    """A payload between `pack` and `open`: itself, or `head` and `slot`."""
 
     payload: object = None
     head: Bytes = b""
-    encoded: Encoded | None = None
-    tail: Bytes = b""
     slot: SlotRef | None = None
 
 
 class Outgoing(Protocol):
     """The sender's half. Safe to call from several threads."""
 
-    def pack(self, payload: object, *, inline: bool = False) -> Parcel | None:
+    def pack(self, payload: object) -> Parcel | None:
         """Make `payload` ready to travel; None: every slot it fits is lent, try again after an ack.
-        `inline` asks for a parcel without a slot, whatever its size.
 
         Raises TransferFailed for what can never travel: foreign values, larger than the largest slot,
         or no memory left for a slot (the message says how to get more)."""

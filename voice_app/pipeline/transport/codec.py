@@ -1,12 +1,10 @@
-"""Payloads as bytes: a msgpack head, and the arrays' bytes beside it.
+"""Arrays in messages: as bytes within the msgpack, or set aside in a buffer of their own.
 
-An array in the head is only a reference (dtype, shape, offset); its bytes lie in one buffer, each
-array aligned, and are read back as views of that buffer. Whoever keeps a view keeps the buffer.
+    in the message   [dtype, shape, bytes]    small arrays; `inline` and `read_inline`
+    set aside        [dtype, shape, offset]   the bytes lie in one buffer; `set_aside` and `AsideDecoder`
+
+Arrays set aside are read back as views of their buffer. Nothing is ever pickled: only plain numbers cross.
 """
-
-import struct
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -16,23 +14,44 @@ from voice_app.messages import Array
 ALIGN = 64
 """Arrays start at multiples of this within their buffer: a cache line, and what SIMD loads like."""
 
-_KINDS = "biufc"
-"""numpy's kinds of plain numbers. Object and structured dtypes never cross a process boundary."""
+_KINDS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
+_DTYPES = {dtype.str: dtype for order in "<>" for kind in _KINDS if (dtype := np.dtype(order + kind))}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+"""Plain numbers. Object and structured dtypes never cross a process boundary."""
 
 Bytes = bytes | bytearray | memoryview
 
 
-def aligned(size: int) -> int:
-    """`size` rounded up so that another array may follow."""
-    return -(-size // ALIGN) * ALIGN
+class TooLargeInline(Exception):
+    """An array is larger than what may travel within a message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """A payload on its way: `head` names `arrays` by their offset in a buffer of `size` bytes."""
+def inline(value: object, limit: int | None) -> tuple[str, tuple[int, ...], Bytes]:
+    """For an encoder's `enc_hook`: an array with its bytes. Raises TooLargeInline above `limit` bytes,
+    TypeError for what is no array of plain numbers."""
+    name = _name(value)
+    assert isinstance(value, np.ndarray)
+    if limit is not None and value.nbytes > limit:
+        raise TooLargeInline
+    return (name, value.shape, value.data if value.flags.c_contiguous else value.tobytes())
+
+
+def read_inline(kind: type, value: object) -> object:
+    """For a decoder's `dec_hook`: the array again, read-only."""
+    # ValueError and TypeError come out of msgspec as a ValidationError that names the field.
+    if kind is not np.ndarray or not isinstance(value, list) or len(value) != 3:
+        raise ValueError("not an array")
+    name, shape, data = value
+    if not isinstance(data, bytes):
+        raise ValueError("array without bytes")
+    return _array(name, shape, data, 0)
+
+
+class Aside(msgspec.Struct, gc=False):
+    """A payload's `head`, and its `arrays` by their offset in a buffer of `size` bytes."""
 
     head: bytes
-    arrays: tuple[tuple[int, Array], ...]
+    arrays: list[tuple[int, Array]]
     size: int
 
     def write(self, buffer: Bytes) -> None:
@@ -41,35 +60,35 @@ class Encoded:
             np.ndarray(array.shape, array.dtype, buffer, offset)[...] = array
 
 
-def encode(payload: object) -> Encoded:
-    """Encode a message struct. Raises TypeError for an array of objects or another foreign value."""
+def set_aside(payload: object) -> Aside:
+    """Encode a message struct without its arrays. Raises TypeError for what is not plain numbers."""
     arrays: list[tuple[int, Array]] = []
     size = 0
 
-    def set_aside(value: object) -> object:
+    def take(value: object) -> object:
         nonlocal size
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in _KINDS:
-            raise TypeError(f"{type(value).__name__} cannot cross an edge; send arrays of plain numbers")
-        offset = size
+        name = _name(value)
+        assert isinstance(value, np.ndarray)
+        offset = -(-size // ALIGN) * ALIGN
         arrays.append((offset, value))
-        size = aligned(offset + value.nbytes)
-        return (value.dtype.str, value.shape, offset)
+        size = offset + value.nbytes
+        return (name, value.shape, offset)
 
-    head = msgspec.msgpack.Encoder(enc_hook=set_aside).encode(payload)
-    return Encoded(head, tuple(arrays), size)
+    head = msgspec.msgpack.Encoder(enc_hook=take).encode(payload)
+    return Aside(head, arrays, size)
 
 
-class Decoder:
-    """Decodes payloads of type `kind`: a struct, or a union of tagged ones. Not for several threads."""
+class AsideDecoder:
+    """Undoes `set_aside` for payloads of type `kind`: a struct, or a union of tagged ones. Not for several
+    threads."""
 
     def __init__(self, kind: object) -> None:
         self._buffer: Bytes = b""
-        hook: Callable[[type, object], object] = self._view
-        self._decoder = msgspec.msgpack.Decoder(kind, dec_hook=hook)
+        self._decoder = msgspec.msgpack.Decoder(kind, dec_hook=self._view)
 
     def decode(self, head: Bytes, buffer: Bytes) -> object:
-        """The payload, its arrays read-only views of `buffer` (if that is itself read-only).
-        Raises msgspec.ValidationError or msgspec.DecodeError for anything malformed."""
+        """The payload, its arrays views of `buffer` (read-only if that is). Raises msgspec.DecodeError for
+        anything malformed."""
         self._buffer = buffer
         try:
             return self._decoder.decode(head)
@@ -77,48 +96,29 @@ class Decoder:
             self._buffer = b""
 
     def _view(self, kind: type, value: object) -> object:
-        # ValueError and TypeError come out of msgspec as a ValidationError that names the field.
         if kind is not np.ndarray or not isinstance(value, list) or len(value) != 3:
             raise ValueError("not an array reference")
         name, shape, offset = value
-        dtype = np.dtype(name)
-        if dtype.kind not in _KINDS:
-            raise ValueError(f"dtype {name} is not a plain number")
-        # numpy checks the end against the buffer, but takes negative lengths and positions.
-        if not isinstance(shape, list) or not all(isinstance(n, int) and n >= 0 for n in (*shape, offset)):
-            raise ValueError("array shape or offset is not a count")
-        return np.ndarray(shape, dtype, self._buffer, offset)
+        if not isinstance(offset, int) or offset < 0:
+            raise ValueError("array offset is not a position")
+        return _array(name, shape, self._buffer, offset)
 
 
-# ------------------------------------------------------------------------------------ frames on a wire
-
-_LENGTH = struct.Struct("<I")
-_FRAME_ALIGN = 16
-"""A received `bytes` object starts at a multiple of 16 (less would slow SIMD loads of the arrays)."""
-
-
-def pack_frame(head: bytes, tail: Encoded | None = None) -> bytes | bytearray:
-    """One wire message: the length of `head`, `head`, then the arrays of `tail`."""
-    if tail is None or not tail.arrays:
-        return _LENGTH.pack(len(head)) + head
-    start = _tail_start(len(head))
-    frame = bytearray(start + tail.size)
-    _LENGTH.pack_into(frame, 0, len(head))
-    frame[_LENGTH.size : _LENGTH.size + len(head)] = head
-    tail.write(memoryview(frame)[start:])
-    return frame
+def _name(value: object) -> str:
+    name = _NAMES.get(value.dtype) if isinstance(value, np.ndarray) else None
+    if name is None:
+        raise TypeError(f"{type(value).__name__} cannot cross an edge; send arrays of plain numbers")
+    return name
 
 
-def unpack_frame(frame: bytes) -> tuple[memoryview, memoryview]:
-    """`pack_frame` undone: head and arrays, as views. Raises ValueError if the frame is cut short."""
-    view = memoryview(frame)
-    if len(view) < _LENGTH.size:
-        raise ValueError("frame without a length")
-    (length,) = _LENGTH.unpack_from(view)
-    if _LENGTH.size + length > len(view):
-        raise ValueError("frame cut short")
-    return view[_LENGTH.size : _LENGTH.size + length], view[_tail_start(length) :]
-
-
-def _tail_start(head_length: int) -> int:
-    return -(-(_LENGTH.size + head_length) // _FRAME_ALIGN) * _FRAME_ALIGN
+def _array(name: object, shape: object, buffer: Bytes, offset: int) -> Array:
+    dtype = _DTYPES.get(name) if isinstance(name, str) else None
+    if dtype is None:
+        raise ValueError(f"dtype {name} is not a plain number")
+    if not isinstance(shape, list):
+        raise ValueError("array shape is not a list")
+    for length in shape:
+        # numpy checks the end against the buffer, but takes negative lengths.
+        if not isinstance(length, int) or length < 0:
+            raise ValueError("array shape is not of lengths")
+    return np.ndarray(shape, dtype, buffer, offset)

@@ -6,7 +6,7 @@ from voice_app.pipeline.transport.base import Parcel, SlotRef
 class Reference:
     """Both halves of the contract; it holds nothing."""
 
-    def pack(self, payload: object, *, inline: bool = False) -> Parcel:
+    def pack(self, payload: object) -> Parcel:
         return Parcel(payload)
 
     def free(self, slot: SlotRef) -> bool:

@@ -22,13 +22,10 @@ import msgspec
 from voice_app.errors import TransferFailed
 from voice_app.pipeline.credits import SlotClass, SlotState, SlotTable
 from voice_app.pipeline.transport.base import Parcel, SlotRef
-from voice_app.pipeline.transport.codec import Decoder, Encoded, encode
+from voice_app.pipeline.transport.codec import AsideDecoder, set_aside
 
 FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 PREFIX = "voice-app-shm-"
-
-INLINE_LIMIT = 64 * 1024
-"""Arrays of up to so many bytes travel in the message. Measured by `voice-app bench edges`."""
 
 _KB, _MB = 1024, 1024 * 1024
 SLOT_CLASSES = (
@@ -121,30 +118,26 @@ class SharedMemoryOut:
         node: str,
         *,
         classes: tuple[SlotClass, ...] = SLOT_CLASSES,
-        inline_limit: int = INLINE_LIMIT,
         folder: Path = FOLDER,
     ) -> None:
         self._names = [segment_name(run, node, kind) for kind in range(len(classes))]
         self._kinds = {name: kind for kind, name in enumerate(self._names)}
         self._folder = folder
-        self._inline_limit = inline_limit
         self._lock = threading.Lock()
         self._table = SlotTable(classes)
         self._segments: dict[int, _Segment] = {}
 
-    def pack(self, payload: object, *, inline: bool = False) -> Parcel | None:
+    def pack(self, payload: object) -> Parcel | None:
         try:
-            encoded = encode(payload)
-        except (TypeError, ValueError) as error:
+            aside = set_aside(payload)
+        except TypeError as error:
             raise TransferFailed(f"{type(payload).__name__}: {error}") from error
-        if inline or encoded.size <= self._inline_limit:
-            return Parcel(head=encoded.head, encoded=encoded)
-        slot = self._lend(encoded)
+        slot = self._lend(aside.size)
         if slot is None:
             return None
         start = slot.offset
-        encoded.write(self._segments[self._kinds[slot.segment]].memory[start : start + slot.size])
-        return Parcel(head=encoded.head, encoded=encoded, slot=slot)
+        aside.write(self._segments[self._kinds[slot.segment]].memory[start : start + slot.size])
+        return Parcel(head=aside.head, slot=slot)
 
     def free(self, slot: SlotRef) -> bool:
         with self._lock:
@@ -165,18 +158,16 @@ class SharedMemoryOut:
                 segment.destroy()
             self._segments.clear()
 
-    def _lend(self, encoded: Encoded) -> SlotRef | None:
+    def _lend(self, size: int) -> SlotRef | None:
         with self._lock:
-            fitting = self._table.fitting(encoded.size)
+            fitting = self._table.fitting(size)
             if not fitting:
                 largest = self._table.classes[-1].size // _MB
-                raise TransferFailed(
-                    f"{encoded.size / _MB:.0f} MB do not fit the largest slot of {largest} MB"
-                )
+                raise TransferFailed(f"{size / _MB:.0f} MB do not fit the largest slot of {largest} MB")
             for kind in fitting:
                 index = self._table.lend(kind)
                 if index is not None:
-                    return self._slot(kind, index, encoded.size)
+                    return self._slot(kind, index, size)
         return None
 
     def _slot(self, kind: int, index: int, size: int) -> SlotRef:
@@ -206,13 +197,15 @@ class SharedMemoryIn:
     def __init__(self, run: str, kind: object, *, folder: Path = FOLDER) -> None:
         self._run_prefix = f"{PREFIX}{os.getuid()}-{run}-"
         self._folder = folder
-        self._decoder = Decoder(kind)
+        self._decoder = AsideDecoder(kind)
         self._maps: dict[str, memoryview] = {}
 
     def open(self, parcel: Parcel) -> object:
-        buffer = parcel.tail if parcel.slot is None else self._view(parcel.slot)
+        if parcel.slot is None:
+            raise TransferFailed("a payload came without its slot")
+        view = self._view(parcel.slot)
         try:
-            return self._decoder.decode(parcel.head, buffer)
+            return self._decoder.decode(parcel.head, view)
         except msgspec.DecodeError as error:
             raise TransferFailed(f"a payload could not be read: {error}") from error
 
