@@ -116,7 +116,8 @@ def test_the_prefix_cache_is_hit_and_changes_nothing(brain: tuple[Brain, Path]) 
         second.ask(name, opened.frame.spans(by_turns(*TALKS[0])), sampling=Sampling(max_tokens=20))
         second.run()
     cold, warm = second.replies.values()
-    assert cold.usage.cached_tokens == 0
+    examples = sum(len(span.ids) for span in opened.frame.spans(()))
+    assert cold.usage.cached_tokens >= examples - 3 * thinker.page_size
     assert warm.usage.cached_tokens >= warm.usage.prompt_tokens - 2 * thinker.page_size
     assert warm.ids == cold.ids == next(iter(first.replies.values())).ids
 
