@@ -82,7 +82,8 @@ NULLS_MEAN_OFF = {
 
 
 def _check_value(path: str, value: Any) -> None:
-    assert value is not None or path in NULLS_MEAN_OFF, f"{path} is null"
+    free = path.startswith("session.tools[].parameters.")
+    assert value is not None or path in NULLS_MEAN_OFF or free, f"{path} is null"
     last = path.rsplit(".", 1)[-1]
     if last.endswith(("_ms", "_index", "_tokens")) and not isinstance(value, str):
         assert type(value) is int, f"{path} = {value!r} is no integer"
@@ -216,6 +217,7 @@ class Checker:
             "conversation.item.done": self._item_done,
             "conversation.item.deleted": self._deleted,
             "conversation.item.truncated": self._known,
+            "session.updated": self._updated,
             "input_audio_buffer.speech_started": self._started,
             "input_audio_buffer.speech_stopped": self._speech_stopped,
             "input_audio_buffer.committed": self._commit,
@@ -227,7 +229,7 @@ class Checker:
         """The talk has come to rest."""
         running = [name for name, response in self._responses.items() if not response.done]
         assert not running, f"responses without response.done: {running}"
-        begun = [item for item, state in self._items.items() if state == "added" and item not in self._gone]
+        begun = [item for item, state in self._items.items() if state == "added"]
         assert not begun, f"items without conversation.item.done: {begun}"
 
     # ------------------------------------------------------------------------------------------ responses
@@ -263,14 +265,14 @@ class Checker:
         assert not output.closed, f"{kind} after output_item.done"
         if kind == "response.output_item.done":
             assert event["item"]["id"] == output.item_id
-            if response.in_conversation:
+            if response.in_conversation and output.item_id not in self._gone:
                 assert self._items[output.item_id] == "done"
             if event["item"]["type"] == "message":
                 assert "content_part" in output.finished
             output.closed = True
             return
         assert event["item_id"] == output.item_id
-        if response.in_conversation:
+        if response.in_conversation and output.item_id not in self._gone:
             assert output.item_id in self._items, f"{kind} before conversation.item.added"
         self._in_part(kind.removeprefix("response."), event, output)
 
@@ -311,25 +313,32 @@ class Checker:
     def _added(self, event: Event) -> None:
         item, previous = event["item"], event.get("previous_item_id")
         assert item["id"] not in self._items, "an item is added once"
-        assert previous is None or (previous in self._items and previous not in self._gone)
+        assert previous is None or previous in self._items
         if self._committed is not None:
             assert item["id"] == self._committed
             self._committed = None
         self._items[item["id"]] = "added"
 
     def _item_done(self, event: Event) -> None:
-        assert self._items[event["item"]["id"]] == "added", "an item is done once, after it was added"
-        self._items[event["item"]["id"]] = "done"
+        item_id = event["item"]["id"]
+        if item_id in self._gone and item_id not in self._items:
+            return  # Deleted while it was being made: it is finished all the same.
+        assert self._items[item_id] == "added", "an item is done once, after it was added"
+        self._items[item_id] = "done"
 
     def _deleted(self, event: Event) -> None:
         self._known(event)
         self._gone.add(event["item_id"])
+        del self._items[event["item_id"]]
 
     def _known(self, event: Event) -> None:
         assert event["item_id"] in self._items
-        assert event["item_id"] not in self._gone
 
     # --------------------------------------------------------------------------------------------- speech
+
+    def _updated(self, event: Event) -> None:
+        if event["session"]["audio"]["input"]["turn_detection"] is None:
+            self._speech = self._stopped = None
 
     def _started(self, event: Event) -> None:
         assert self._speech is None, "speech starts only when it has stopped"

@@ -11,6 +11,8 @@ from voice_app.server.protocol.config import (
     FunctionTool,
     MaxTokens,
     Modalities,
+    Prompt,
+    Reasoning,
     ToolChoice,
     VoiceId,
 )
@@ -103,8 +105,8 @@ class ResponseParams(Model):
         | None
     ) = None
     input: list[InputItem] | None = None
-    prompt: dict[str, Any] | None = None
-    reasoning: dict[str, Any] | None = None
+    prompt: Prompt | None = None
+    reasoning: Reasoning | None = None
 
 
 class ResponseCreate(_Event):

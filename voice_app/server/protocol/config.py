@@ -6,10 +6,10 @@ rest. Keys that ask for what this server does not do, but that harm nothing, are
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from voice_app.server.protocol.errors import ProtocolError, from_validation
-from voice_app.server.protocol.items import Model
+from voice_app.server.protocol.items import Model, without_nulls
 
 MAX_TOOLS = 128
 PCM_RATE = 24_000
@@ -139,6 +139,24 @@ Modalities = Annotated[list[Literal["text", "audio"]], Field(min_length=1, max_l
 """One of the two: audio always brings its transcript."""
 
 
+class Reasoning(_Section):
+    effort: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
+
+
+class Prompt(_Section):
+    """A prompt template of OpenAI's: kept and shown, not used."""
+
+    id: str
+    version: str | None = None
+    variables: dict[str, str] | None = None
+
+
+class Tracing(_Section):
+    workflow_name: str | None = None
+    group_id: str | None = None
+    metadata: Annotated[dict[str, Any], BeforeValidator(without_nulls)] | None = None
+
+
 class TokenLimits(_Section):
     post_instructions: Annotated[int, Field(ge=0)] | None = None
 
@@ -162,9 +180,9 @@ class Config(_Section):
     parallel_tool_calls: bool = True
     max_output_tokens: MaxTokens = "inf"
     truncation: Literal["auto", "disabled"] | RetentionRatio = "auto"
-    reasoning: dict[str, Any] | None = None
-    prompt: dict[str, Any] | None = None
-    tracing: Literal["auto"] | dict[str, Any] | None = None
+    reasoning: Reasoning | None = None
+    prompt: Prompt | None = None
+    tracing: Literal["auto"] | Tracing | None = None
     include: list[Literal["item.input_audio_transcription.logprobs"]] | None = None
 
     @model_validator(mode="after")

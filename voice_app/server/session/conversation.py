@@ -11,7 +11,7 @@ import numpy as np
 from voice_app.server.protocol.errors import ProtocolError
 
 MAX_ITEMS = 2_000
-"""A talk of half an hour makes some hundreds."""
+"""A talk of half an hour makes some hundreds. Beyond, the oldest are forgotten."""
 
 
 @dataclass(slots=True)
@@ -89,6 +89,15 @@ class CallOutputItem:
 Item = MessageItem | CallItem | CallOutputItem
 
 
+def duplicate(item_id: str) -> ProtocolError:
+    """An item of that id is there, or promised."""
+    return ProtocolError(
+        "item_create_duplicate_item_id",
+        f"Error adding item: an item with id '{item_id}' already exists.",
+        param="item.id",
+    )
+
+
 class Conversation:
     """Items in order, each found by its id. `audio_s` bounds the seconds of recordings that are kept."""
 
@@ -116,15 +125,9 @@ class Conversation:
     def add(self, item: Item, previous_item_id: str | None = None) -> str | None:
         """Put `item` after `previous_item_id` ("root": first; None: last). Gives the id before it."""
         if item.id in self:
-            raise ProtocolError(
-                "item_create_duplicate_item_id",
-                f"Error adding item: an item with id '{item.id}' already exists.",
-                param="item.id",
-            )
+            raise duplicate(item.id)
         if len(self._items) >= MAX_ITEMS:
-            raise ProtocolError(
-                "invalid_value", f"The conversation is full ({MAX_ITEMS} items): delete some.", param="item"
-            )
+            self.delete(self._items[0].id)
         position = self._position_after(previous_item_id)
         self._items.insert(position, item)
         self._recent_from += position < self._recent_from

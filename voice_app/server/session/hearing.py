@@ -28,13 +28,15 @@ class Hearing:
     def _quiet(self) -> bool:
         return self._state.user is turns.User.QUIET
 
-    def configure(self, config: AudioInput, rules: turns.Rules) -> None:
+    def configure(self, config: AudioInput, rules: turns.Rules, now: float) -> Iterator[turns.Action]:
         """The session's configuration changed."""
-        was_listening = self._microphone.listening
+        listened = self._microphone.listening
         self._microphone.configure(config)
         self._rules = rules
-        if self._microphone.listening and not was_listening:
-            self._state = replace(self._state, user=turns.User.QUIET, heard_ms=self._microphone.position_ms)
+        if not self._microphone.listening:
+            yield from self._step(turns.Deaf(), now)
+        elif not listened:
+            self._state = replace(self._state, heard_ms=self._microphone.position_ms)
 
     def append(self, data: bytes, now: float) -> Iterator[turns.Action]:
         """More sound in the client's format. Raises ProtocolError when too much waits to be committed."""
@@ -100,12 +102,15 @@ class Hearing:
                 f"{MIN_COMMIT_MS}ms of audio, but buffer only has {kept_ms:.2f}ms of audio.",
             )
         samples = self.cut(start, end)
-        return samples, self.clear(now)
+        return samples, self._take(turns.Committed(), now)
 
     def clear(self, now: float) -> list[turns.Action]:
         """Forget the sound so far."""
+        return self._take(turns.Cleared(), now)
+
+    def _take(self, event: turns.Event, now: float) -> list[turns.Action]:
         self._microphone.skip()
         self._state = replace(self._state, heard_ms=self._microphone.position_ms)
-        actions = list(self._step(turns.BufferTaken(), now))
+        actions = list(self._step(event, now))
         self._microphone.forget_before(self._needed_from_ms())
         return actions

@@ -5,6 +5,8 @@ import binascii
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from voice_app.server import sound
 from voice_app.server.protocol import items as wire
 from voice_app.server.protocol.config import AudioFormat
@@ -61,7 +63,7 @@ def from_wire(item: wire.ClientItem, new_id: Callable[[str], str], audio: AudioF
     item_id = item.id or new_id("item")
     match item:
         case wire.FunctionCallItem():
-            return CallItem(item_id, item.call_id or new_id("call"), item.name, item.arguments)
+            return CallItem(item_id, item.call_id or new_id("call"), item.name, _arguments(item.arguments))
         case wire.FunctionCallOutputItem():
             return CallOutputItem(item_id, item.call_id, item.output)
         case _:
@@ -69,6 +71,18 @@ def from_wire(item: wire.ClientItem, new_id: Callable[[str], str], audio: AudioF
                 _from_part(part, f"item.content[{index}]", audio) for index, part in enumerate(item.content)
             ]
             return MessageItem(item_id, item.role, content, item.status or "completed")
+
+
+def _arguments(text: str) -> str:
+    """The arguments of a call: JSON, because client libraries parse what is shown to them."""
+    try:
+        msgspec.json.decode(text or "{}")
+    except msgspec.DecodeError as error:
+        param = "item.arguments"
+        raise ProtocolError(
+            "invalid_value", f"Invalid value for '{param}': not JSON ({error}).", param=param
+        ) from error
+    return text or "{}"
 
 
 def _from_part(

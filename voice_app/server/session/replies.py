@@ -324,8 +324,9 @@ class Replies:
             response.spoken.cut_s = heard_s
         if response.status == "in_progress":
             self._send(response.finish("cancelled", {"reason": "turn_detected"}))
-        if response.spoken is not None and response.message is not None:
-            self._send([events.item_truncated(response.message.id, 0, round(heard_s * 1000))])
+        message = response.message
+        if response.spoken is not None and message is not None and message.id in self._conversation:
+            self._send([events.item_truncated(message.id, 0, round(heard_s * 1000))])
         return True
 
     def cancel(self, response: Response) -> None:

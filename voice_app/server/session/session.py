@@ -17,7 +17,14 @@ from voice_app.server.protocol.errors import INVALID_REQUEST, ProtocolError
 from voice_app.server.protocol.items import ItemReference
 from voice_app.server.session import turns
 from voice_app.server.session.actions import Action, Cancel, Close, Send
-from voice_app.server.session.conversation import Conversation, Item, MessageItem, Recording, Spoken
+from voice_app.server.session.conversation import (
+    Conversation,
+    Item,
+    MessageItem,
+    Recording,
+    Spoken,
+    duplicate,
+)
 from voice_app.server.session.hearing import Hearing
 from voice_app.server.session.item_wire import decode_base64, from_wire, to_wire
 from voice_app.server.session.microphone import Microphone
@@ -191,12 +198,14 @@ class Session:
             heard = updated.audio.input.model_copy(update={"turn_detection": fallback})
             updated = updated.model_copy(update={"audio": updated.audio.model_copy(update={"input": heard})})
         self.config = updated
-        self._hearing.configure(updated.audio.input, self._rules())
+        self._turn_actions(self._hearing.configure(updated.audio.input, self._rules(), now), now)
         self._replies.transcripts = updated.audio.input.transcription is not None
         self._send(events.session_updated(self._wire()))
 
     def _create_item(self, event: client.ItemCreate) -> None:
         item = from_wire(event.item, self._new_id, self.config.audio.input.format)
+        if item.id == self._user_item:
+            raise duplicate(item.id)  # Promised to the user's next turn.
         previous = self.conversation.add(item, event.previous_item_id)
         self._send(*item_events(item, previous))
 

@@ -10,7 +10,7 @@ from voice_app.server.session.response import ResponseSpec
 
 
 def response_spec(config: Config, params: ResponseParams | None = None) -> ResponseSpec:
-    """Raises ProtocolError if the tool that must be called is none of the tools."""
+    """Raises ProtocolError if `params` demands a tool that is not there."""
     given = params or ResponseParams()
     output = (given.audio.output if given.audio else None) or ResponseAudioOutput()
     voice = output.voice or config.audio.output.voice
@@ -18,9 +18,12 @@ def response_spec(config: Config, params: ResponseParams | None = None) -> Respo
     choice = given.tool_choice or config.tool_choice
     name = choice if isinstance(choice, str) else choice.name
     if not isinstance(choice, str) and all(tool.name != name for tool in tools):
-        raise ProtocolError(
-            "invalid_value", f"Tool choice '{name}' is none of the tools.", param="response.tool_choice"
-        )
+        if given.tool_choice is not None:
+            raise ProtocolError(
+                "invalid_value", f"Tool choice '{name}' is none of the tools.", param="response.tool_choice"
+            )
+        # The session's choice may come in an earlier update than its tools.
+        name = "auto"
     return ResponseSpec(
         spoken=(given.output_modalities or config.output_modalities) == ["audio"],
         instructions=config.instructions if given.instructions is None else given.instructions,

@@ -111,11 +111,21 @@ class ReplyEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class BufferTaken:
-    """The client committed or cleared the sound so far."""
+class Committed:
+    """The client ended the turn: the sound so far is it."""
 
 
-Event = Frame | Tick | Words | ReplyStarted | ReplyEnded | BufferTaken
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """The client wants the sound so far forgotten; who speaks goes on speaking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deaf:
+    """Turns are no longer told apart by what is heard."""
+
+
+Event = Frame | Tick | Words | ReplyStarted | ReplyEnded | Committed | Cleared | Deaf
 
 
 # ------------------------------------------------------------------------------------------ actions
@@ -190,8 +200,12 @@ def step(state: State, event: Event, now: float, rules: Rules) -> Step:
             return replace(state, replying=True, idle_since=None), []
         case ReplyEnded():
             return _reply_ended(state, now, rules)
-        case BufferTaken():
+        case Committed():
             return _forget(state, floor_ms=state.heard_ms)
+        case Cleared():
+            return _cleared(state)
+        case Deaf():
+            return _forget(state)
 
 
 def deadline(state: State, rules: Rules) -> float | None:
@@ -345,6 +359,14 @@ def _forget(state: State, floor_ms: int | None = None) -> Step:
         ),
         actions,
     )
+
+
+def _cleared(state: State) -> Step:
+    if state.user is not User.SPEAKING:
+        return _forget(state, floor_ms=state.heard_ms)
+    actions: list[Action] = [DropSpeculation()] if state.speculating else []
+    here = state.heard_ms
+    return replace(state, speculating=False, onset_ms=here, start_ms=here, floor_ms=here), actions
 
 
 def _words(state: State, back_channel: bool, rules: Rules) -> Step:
