@@ -10,11 +10,13 @@ import voices
 from onnx import TensorProto, helper
 
 from voice_app.errors import InputError, ModelFileError
-from voice_app.models.local.acoustic import AcousticModel
+from voice_app.models.local.acoustic import AcousticModel, Edges
 from voice_app.models.local.onnx_session import onnx_session
 from voice_app.models.local.phonemes import Phonemizer
 from voice_app.models.local.piper import load_voice
 from voice_app.models.local.spoken_form import spoken_form
+
+AS_IS = Edges(lead=9.0, least=0.0, most=9.0)
 
 
 def silent(_: str) -> None:
@@ -34,8 +36,9 @@ def test_the_parts_are_the_whole_voice() -> None:
     voice = load_voice(path, silent)
     # Without noise the whole graph is a function of its input.
     voice.settings.inference.noise_scale = voice.settings.inference.noise_w = 0.0
-    ids = Phonemizer(voice.settings.phoneme_id_map)(spoken_form("The parts are the whole, I hope.")).ids
-    speech = AcousticModel(voice, 1).speak(ids, 1.0)
+    phonemes = Phonemizer(voice.settings.phoneme_id_map)(spoken_form("The parts are the whole, I hope."))
+    ids = phonemes.ids
+    speech = AcousticModel(voice, 1).speak(phonemes, AS_IS, 1.0)
     (sound,) = voice.session("decoder", 1).run(None, {voice.parts.cuts.latent: speech.frames.T[np.newaxis]})
     (whole,) = onnx_session(path, 1).run(
         None,
@@ -72,9 +75,8 @@ def test_a_voice_of_several_speakers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert voice.channels == voice.parts.channels + 1
     assert voice.speaker("anna") == 0
     assert voice.speaker("bert") == 1
-    speech = AcousticModel(voice, 1).speak(
-        Phonemizer(voice.settings.phoneme_id_map)(spoken_form("Hi.")).ids, 1.0, 1
-    )
+    phonemes = Phonemizer(voice.settings.phoneme_id_map)(spoken_form("Hi."))
+    speech = AcousticModel(voice, 1).speak(phonemes, AS_IS, 1.0, 1)
     assert speech.frames.shape[1] == voice.channels
     assert set(speech.frames[:, -1]) == {1.0}
 

@@ -68,11 +68,12 @@ def test_words_that_no_lexicon_has(phonemizer: Phonemizer, word: str, ending: st
 
 
 def test_ids_are_framed_as_piper_frames_them(phonemizer: Phonemizer) -> None:
-    # begin, pad, then each symbol with a pad, then end: piper's phoneme_ids.cpp
+    # begin, pad, then each symbol with a pad, then end: piper's phoneme_ids.cpp. The first space is ours.
     framed = phonemizer([SpokenWord("he", 0, 2, ","), SpokenWord("is", 3, 5, ".")])
     symbols = "".join(SYMBOLS[number] for number in framed.ids)
-    assert symbols == "^_h_i_ː_,_ _ɪ_z_._$"
-    assert [symbols[: place + 1] for place in framed.last] == ["^_h_i_ː_", "^_h_i_ː_,_ _ɪ_z_"]
+    assert symbols == "^_ _h_i_ː_,_ _ɪ_z_._$"
+    assert [symbols[: place + 1] for place in framed.last] == ["^_ _h_i_ː_", "^_ _h_i_ː_,_ _ɪ_z_"]
+    assert symbols[: framed.lead] == "^_ _"
 
 
 def test_every_letter_has_a_name(phonemizer: Phonemizer) -> None:

@@ -103,10 +103,11 @@ def test_up_to_a_mark_those_words_are_heard(speaker: Speaker, words: int) -> Non
     mark = said.marks[words - 1]
     assert text[: mark.chars].split() == text.split()[:words]
     (heard,) = hear([Spoken(text, said.samples[: mark.sample], speaker.rate)])
-    # The word at the edge may suffer from the cut.
-    expected = in_words(" ".join(text.split()[:words]))
-    assert abs(len(in_words(heard).split()) - words) <= 1
-    assert error_rate([(expected, in_words(heard))]) * words <= 2
+    # Of all beginnings of the text, what is heard is most like this one; the cut may cost the word at it.
+    beginnings = [" ".join(text.split()[:count]) for count in range(1, len(text.split()) + 1)]
+    edits = [error_rate([(start, heard)]) * len(start.split()) for start in beginnings]
+    assert abs(1 + int(np.argmin(edits)) - words) <= 1
+    assert min(edits) <= 3
 
 
 def test_a_mark_before_a_pause_is_where_the_sound_falls(speaker: Speaker) -> None:
@@ -156,17 +157,19 @@ def test_no_click_at_the_borders_of_clauses(speaker: Speaker) -> None:
     assert abs(joined[-1]) < usual
 
 
-def test_between_clauses_is_a_short_pause(speaker: Speaker) -> None:
-    said = speaker.say("This is the first sentence. This is the second one.")
-    quiet = _longest_quiet(said.samples, speaker.rate)
-    assert 0.15 < quiet < 0.8
-
-
-def test_a_clause_cut_in_a_sentence_pauses_less(speaker: Speaker) -> None:
-    said = speaker.say(
-        "I walked all the way through the old town in the pouring rain because the last bus was late again"
-    )
-    assert _longest_quiet(said.samples, speaker.rate) < 0.4
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        ("This is the first sentence. This is the second one.", 0.25, 0.6),
+        ("When the rain had stopped at last, we went back to our house.", 0.1, 0.35),
+        ("I walked all the way through the old town in the rain because the last bus was late.", 0.0, 0.2),
+    ],
+)
+def test_pauses_are_as_long_as_a_person_makes_them(
+    speaker: Speaker, text: str, least: float, most: float
+) -> None:
+    assert len(segments(speaker, text)) == 2
+    assert least < _longest_quiet(speaker.say(text).samples, speaker.rate) < most
 
 
 def _longest_quiet(samples: np.ndarray, rate: int) -> float:

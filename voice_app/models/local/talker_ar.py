@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from voice_app.config import PackConfig
+from voice_app.errors import InputError
 from voice_app.messages import CodeFrames, EdgePayload, FrameMark, PromptIds, TokenVector, TurnId
 from voice_app.models.base import Report
-from voice_app.models.local.acoustic import AcousticModel
+from voice_app.models.local.acoustic import AcousticModel, Edges
 from voice_app.models.local.clauses import Clause, ClauseCutter
 from voice_app.models.local.phonemes import Phonemizer
 from voice_app.models.local.piper import PiperVoice, load_voice, voice_path
@@ -23,6 +24,13 @@ from voice_app.schedulers.base import TalkerOutput, TokenDecoder
 _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 _MAX_STATES = 64
 _WARM_UP = ("Hello!", "This is a somewhat longer sentence, so that everything has been used once.")
+
+_LEAD = 0.05
+_AFTER_SENTENCE = Edges(_LEAD, 0.30, 0.60)
+_AFTER_PART = Edges(_LEAD, 0.10, 0.22)
+_WITHIN_PART = Edges(_LEAD, 0.02, 0.06)
+"""Quiet around clauses, as people pause after a period, after a comma, and where nothing is written."""
+_SPEEDS = (0.25, 4.0)
 
 
 @dataclass(slots=True, eq=False)
@@ -60,11 +68,13 @@ class TalkerAr:
         return _Talk()
 
     def feed(self, state: object, payload: EdgePayload) -> None:
-        """Raises InputError for a voice that is not there."""
+        """Raises InputError for a voice or a speed that there is not."""
         talk = _talk(state)
         talk.unused += 1
         if isinstance(payload, PromptIds):
             params = payload.request
+            if not _SPEEDS[0] <= params.speed <= _SPEEDS[1]:
+                raise InputError(f"speed {params.speed}: must be {_SPEEDS[0]} to {_SPEEDS[1]}", param="speed")
             talk.speaker = self._voice.speaker(params.voice)
             talk.speed = params.speed
             talk.frames_left = params.max_frames
@@ -132,14 +142,22 @@ class TalkerAr:
         words = [] if clause.silent else spoken_form(clause.text)
         if not words:
             return None
+        edges = _edges(words[-1].pause, clause.pause)
         if not words[-1].pause:
             words[-1] = replace(words[-1], pause=clause.pause)
         phonemes = self._phonemizer(words)
-        speech = self._acoustic.speak(phonemes.ids, speed, speaker)
+        speech = self._acoustic.speak(phonemes, edges, speed, speaker)
         marks = [
             FrameMark(chars, int(speech.ends[phonemes.last[i]])) for i, chars in _word_ends(clause, words)
         ]
         return CodeFrames(speech.frames, segment_end=True, marks=tuple(marks))
+
+
+def _edges(written: str, unwritten: str) -> Edges:
+    """For a clause that ends with the mark `written`, or with none where one would be `unwritten`."""
+    if (written or unwritten) in ".!?":
+        return _AFTER_SENTENCE
+    return _AFTER_PART if written else _WITHIN_PART
 
 
 def _word_ends(clause: Clause, words: Sequence[SpokenWord]) -> list[tuple[int, int]]:
