@@ -247,6 +247,15 @@ def test_too_much_at_once_is_refused(brain: PackagedBrain, thinker: Thinker) -> 
     assert error.param == "messages"
 
 
+def test_a_clock_that_is_none_is_refused(brain: PackagedBrain, thinker: Thinker) -> None:
+    talks = Talks(thinker)
+    turn = talks.ask("one", brain.frame.spans(by_turns("What time is it?")), now="noon")
+    talks.run()
+    error = talks.replies[turn].error
+    assert error is not None
+    assert error.param == "now"
+
+
 def test_a_long_talk_goes_on(brain: PackagedBrain, thinker: Thinker) -> None:
     talk = ["Tell me a long story about a lighthouse.", TEXT] * 40
     assert say(brain, thinker, *talk, "What is the capital of Norway?")

@@ -129,9 +129,9 @@ class Thinker:
 
     def _planned(self, turns: Sequence[UserTurn], now: str | None) -> FunctionResult | None:
         """What a built-in function says to the last turn."""
-        time = datetime.fromisoformat(now) if now else datetime.now().astimezone()
         *earlier, last = turns
-        return plan(last.words, time, [turn.words for turn in earlier], last.seen, self._style.functions)
+        said = [turn.words for turn in earlier]
+        return plan(last.words, _user_time(now), said, last.seen, self._style.functions)
 
     def _sampling(self, asked: Sampling, greedy: bool) -> Sampling:
         penalty = asked.repetition_penalty
@@ -186,3 +186,15 @@ class Thinker:
 def _answer(step: SequenceStep) -> _Answer:
     assert isinstance(step.prompt.state, _Answer)
     return step.prompt.state
+
+
+def _user_time(now: str | None) -> datetime:
+    """The user's clock, else this machine's. Raises InputError."""
+    if now is None:
+        return datetime.now().astimezone()
+    try:
+        return datetime.fromisoformat(now)
+    except ValueError as error:
+        raise InputError(
+            f"now: {now!r} is no ISO 8601 time; give one such as 2026-11-29T21:05+01:00", param="now"
+        ) from error
