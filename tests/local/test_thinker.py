@@ -288,6 +288,21 @@ def test_an_answer_is_one_or_two_speakable_sentences(brain: PackagedBrain, think
         assert len(brain.encode(answer)) <= 80
 
 
+def test_a_stop_string_ends_the_answer(brain: PackagedBrain, thinker: Thinker) -> None:
+    whole = say(brain, thinker, "Tell me about volcanoes.")
+    stop = whole[len(whole) // 2 :][:4]
+    talks = Talks(thinker)
+    turn = talks.ask(
+        "one", brain.frame.spans(by_turns("Tell me about volcanoes.")), sampling=Sampling(stop=(stop,))
+    )
+    talks.run()
+    said = brain.tokens.decode(talks.replies[turn].ids)
+    assert said
+    assert whole.startswith(said)
+    assert stop not in said
+    assert talks.replies[turn].finish_reason == "stop"
+
+
 def test_seeded_sampling_is_the_requests_own(brain: PackagedBrain, thinker: Thinker) -> None:
     sampling = Sampling(temperature=1.0, seed=5)
     alone = say(brain, thinker, "Tell me about volcanoes.", sampling=sampling)

@@ -17,6 +17,7 @@ from voice_app.models.local.joined_prompt import JoinedPrompt, UserTurn
 from voice_app.models.local.prompt import Tokens
 from voice_app.schedulers.base import NoAnswer, Prompt, PromptInputs, SequenceStep, StepOutput
 from voice_app.schedulers.sampler import RequestSampler, sample
+from voice_app.schedulers.stop_strings import StopStrings
 
 _WARM_COUNTS = (1, 8, 32, 256)
 """Rows of the steps that warm up."""
@@ -125,6 +126,7 @@ class Thinker:
             max_tokens=max_tokens,
             eos_ids=self._ends,
             state=_Answer(joined, RequestSampler(sampling, self._engine.vocab), forced),
+            stops=StopStrings(sampling.stop, self._tokens.token_bytes) if sampling.stop else None,
         )
 
     def _planned(self, turns: Sequence[UserTurn], now: str | None) -> FunctionResult | None:
