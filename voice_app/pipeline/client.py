@@ -111,7 +111,6 @@ class PipelineClient:
             self._outgoing.close()
             self._outgoing = None
         if self._run_dir is not None:
-            shm.sweep(self._run_dir.run)
             self._run_dir.remove()
             self._run_dir = None
 

@@ -49,6 +49,8 @@ class Worker:
     state: WorkerState = WorkerState.STARTING
     incarnation: int = -1
     process: asyncio.subprocess.Process | None = None
+    lines: asyncio.Task[list[str]] | None = None
+    """Relays what it logs; ends with it."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: VoiceAppError | None = None
     """Why it cannot start, or was given up."""
@@ -107,8 +109,13 @@ class Launcher:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(self._end(worker) for worker in self.workers.values()))
+        lines = [worker.lines for worker in self.workers.values() if worker.lines]
+        if lines:
+            # A process that a worker left behind may keep its output open.
+            await asyncio.wait(lines, timeout=STOP_TIMEOUT_S)
         for worker in self.workers.values():
             worker.state = WorkerState.STOPPED
+            shm.remove(self._run_dir.run, worker.node)
 
     def worker_ready(self, name: str, incarnation: int) -> None:
         """Its message came."""
@@ -158,7 +165,7 @@ class Launcher:
         loop = asyncio.get_running_loop()
         process = await self._spawn(worker)
         assert process.stdout is not None
-        lines = asyncio.create_task(relay(worker.spec.name, process.stdout))
+        worker.lines = lines = asyncio.create_task(relay(worker.spec.name, process.stdout))
         exit_task = asyncio.create_task(process.wait())
         ready = asyncio.create_task(worker.ready.wait())
         since = loop.time()
@@ -180,8 +187,9 @@ class Launcher:
             ready.cancel()
             if not self._stopping:
                 await self._end(worker)
-                shm.sweep(f"{self._run_dir.run}-{worker.node}-")
                 await exit_task
+                # By name, not by lock: it may have died while it made one.
+                shm.remove(self._run_dir.run, worker.node)
         error = WorkerDied(_obituary(worker.spec.name, process.returncode, lived_s, await lines))
         self._down(worker.spec.name, error)
         return lived_s, error

@@ -12,9 +12,9 @@ from voice_app.pipeline.control import DataAck, Edge
 from voice_app.pipeline.credits import Window, is_stream, window_limit
 from voice_app.pipeline.fence import Fence
 
-PENDING_LIMIT = 256
-"""Payloads that may wait for credit, per turn and edge. Enough for a long talk's history of sounds;
-a stage that streams asks `has_room` and never comes near."""
+PENDING_LIMIT = 1024
+"""Payloads that may wait for credit, per turn and edge. Enough for a long talk's sounds and pictures,
+which come at once; a stage that streams asks `has_room` and never comes near."""
 
 SLOT_PATIENCE_S = 0.25
 """A payload that finds all slots lent waits so long, then travels inline: turns that hold slots may

@@ -79,16 +79,19 @@ class Worker:
         """Serve until told to end; returns the exit code."""
         self._loader.start()
         told = HandOffStats()
+        restless = True
         while True:
-            # An idle worker does not wake, but for the last figures that it has not told yet.
-            restless = self._exchange.busy or self._exchange.stats() != told
+            # An idle worker does not wake.
             received = self._wire.receive(TICK_S if restless else None)
             if isinstance(received, Shutdown):
                 break
             if received is not None:
+                restless = True
                 self._handle(received)
-            if self._exchange.tick() and (stats := self._exchange.stats()) != told:
-                self._tell(HandOffReport(self._config.name, told := stats))
+            if self._exchange.tick():
+                restless = self._exchange.busy
+                if (stats := self._exchange.stats()) != told:
+                    self._tell(HandOffReport(self._config.name, told := stats))
         return self._exit_code
 
     def stop(self, exit_code: int = 0) -> None:

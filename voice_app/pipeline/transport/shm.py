@@ -49,17 +49,27 @@ _UNSIZED_GRACE_S = 60.0
 
 def segment_name(run: str, node: str, kind: int) -> str:
     """The file's name of class `kind` of `node` (a node's name, a dot, its incarnation)."""
-    return f"{PREFIX}{os.getuid()}-{run}-{node}-{kind}"
+    return f"{_prefix(run, node)}{kind}"
 
 
-def sweep(run: str = "", *, folder: Path = FOLDER) -> list[str]:
-    """Unlink this user's segments whose owner is gone, of one run or of all; returns their names."""
+def remove(run: str, node: str, *, folder: Path = FOLDER) -> None:
+    """Unlink all segments of `node`, whose process is known to be gone."""
+    for path in folder.glob(f"{_prefix(run, node)}*"):
+        path.unlink(missing_ok=True)
+
+
+def sweep(*, folder: Path = FOLDER) -> list[str]:
+    """Unlink this user's segments whose owner is gone, of whatever run; returns their names."""
     swept = []
-    for path in folder.glob(f"{PREFIX}{os.getuid()}-{run}*"):
+    for path in folder.glob(f"{PREFIX}{os.getuid()}-*"):
         if _ownerless(path):
             path.unlink(missing_ok=True)
             swept.append(path.name)
     return swept
+
+
+def _prefix(run: str, node: str = "") -> str:
+    return f"{PREFIX}{os.getuid()}-{run}-{node}{'-' if node else ''}"
 
 
 def _ownerless(path: Path) -> bool:
@@ -195,7 +205,7 @@ class SharedMemoryIn:
     `kind` is the type (a struct, or a union of tagged ones) of what arrives over an edge."""
 
     def __init__(self, run: str, kind: object, *, folder: Path = FOLDER) -> None:
-        self._run_prefix = f"{PREFIX}{os.getuid()}-{run}-"
+        self._run_prefix = _prefix(run)
         self._folder = folder
         self._decoder = AsideDecoder(kind)
         self._maps: dict[str, memoryview] = {}
