@@ -119,8 +119,20 @@ class Harness:
     def step(self) -> bool:
         """One step of every stage. False: nothing is left to do until something is submitted."""
         self._pump()
-        worked = [scheduler.step() for scheduler in self.schedulers.values()]
+        worked = [self._step(scheduler) for scheduler in self.schedulers.values()]
         return any(worked) or bool(self._inbox)
+
+    def _step(self, scheduler: StageScheduler) -> bool:
+        """As a worker's runtime: an error meant for a user ends the turns that were in the call."""
+        try:
+            return scheduler.step()
+        except VoiceAppError as error:
+            turns = tuple(scheduler.in_flight())
+            if not turns:
+                raise
+            for turn in turns:
+                self.fail(turn, error)
+            return True
 
     def run(self, requests: Iterable[m.TurnRequest] = ()) -> list[Result]:
         """Submit all and step until each is over."""

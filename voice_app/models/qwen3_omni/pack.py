@@ -103,7 +103,9 @@ class Qwen3OmniPack:
             )
         # Beyond this every turn that may run has its longest prompt and answer.
         pages = min(pages, 64 * -(-shape.max_positions // page_size))
-        return Thinker(decoder, head, self._thinker, _pool(shape, pages, page_size, loader))
+        return Thinker(
+            decoder, head, self._thinker, _pool(shape, pages, page_size, loader), self._text.token_bytes
+        )
 
     def _build_talker(self, loader: Loader) -> Talker:
         shape = self._talker.decoder

@@ -36,7 +36,7 @@ class TextProcessor:
         named = checkpoint.integer("im_start_token_id")
         if len(tokenizer) <= named:
             raise ModelFileError(
-                f"{checkpoint.folder}: the tokenizer has {len(tokenizer)} tokens, config.json names token {named}; "
+                f"{checkpoint.folder}: the tokenizer has {len(tokenizer)} tokens, config.json names {named}; "
                 "take its files from the published checkpoint",
                 param="model",
             )

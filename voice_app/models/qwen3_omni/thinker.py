@@ -1,6 +1,6 @@
 """The thinker's runner: prompts from ids and embeddings, one packed forward pass a step, sampling."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ from voice_app.models.qwen3_omni.positions import Run, rope_positions
 from voice_app.schedulers.base import Prompt, PromptInputs, SequenceStep, StepOutput
 from voice_app.schedulers.radix_cache import media_keys
 from voice_app.schedulers.sampler import RequestSampler, sample
+from voice_app.schedulers.stop_strings import StopStrings
 
 
 @dataclass(slots=True)
@@ -60,7 +61,14 @@ class Thinker:
     """A `ThinkerRunner`. Beside each position's KV it keeps the accept layer's hidden state, in the same
     pages, so that the talker gets them for prompts that come out of the prefix cache too."""
 
-    def __init__(self, decoder: Decoder, head: nn.Linear, facts: ThinkerFacts, pool: KVPool) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        head: nn.Linear,
+        facts: ThinkerFacts,
+        pool: KVPool,
+        token_bytes: Callable[[int], bytes],
+    ) -> None:
         self.page_size = pool.page_size
         self.num_pages = pool.pages
         self.max_positions = facts.decoder.max_positions
@@ -68,6 +76,7 @@ class Thinker:
         self._head = head
         self._facts = facts
         self._pool = pool
+        self._token_bytes = token_bytes
         weight = decoder.embed.weight
         self._dtype, self._device = weight.dtype, weight.device
         shape = (pool.pages * pool.page_size, facts.decoder.hidden)
@@ -122,6 +131,7 @@ class Thinker:
             max_tokens=sampling.max_tokens or self._facts.max_tokens,
             eos_ids=self._facts.eos,
             state=state,
+            stops=StopStrings(sampling.stop, self._token_bytes) if sampling.stop else None,
         )
 
     def close(self, prompt: Prompt) -> None:
