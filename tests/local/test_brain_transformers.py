@@ -1,11 +1,14 @@
 """`--brain` over tiny random models of two families, written in transformers' own format."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gguf import GGUFWriter
 from thinker_talks import CHAT_TEMPLATE, Talks, by_turns, small_tokenizer
 from transformers import (
     GPTNeoXConfig,
@@ -120,6 +123,66 @@ def test_the_prefix_cache_is_hit_and_changes_nothing(brain: tuple[Brain, Path]) 
     assert cold.usage.cached_tokens >= examples - 3 * thinker.page_size
     assert warm.usage.cached_tokens >= warm.usage.prompt_tokens - 2 * thinker.page_size
     assert warm.ids == cold.ids == next(iter(first.replies.values())).ids
+
+
+def write_gguf(path: Path, folder: Path) -> None:
+    """The tiny Llama in `folder` as a GGUF file in float32."""
+    state = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+    config, vocabulary = FAMILIES["llama"], json.loads((folder / "tokenizer.json").read_text())["model"]
+    out = GGUFWriter(path, "llama")
+    out.add_context_length(config.max_position_embeddings)
+    out.add_embedding_length(config.hidden_size)
+    out.add_block_count(config.num_hidden_layers)
+    out.add_feed_forward_length(config.intermediate_size)
+    out.add_head_count(config.num_attention_heads)
+    out.add_head_count_kv(config.num_key_value_heads)
+    out.add_layer_norm_rms_eps(config.rms_norm_eps)
+    out.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    out.add_rope_dimension_count(config.head_dim)
+    out.add_vocab_size(config.vocab_size)
+    out.add_tokenizer_model("gpt2")
+    out.add_tokenizer_pre("default")
+    words = sorted(vocabulary["vocab"], key=vocabulary["vocab"].__getitem__)
+    out.add_token_list(words)
+    out.add_token_types([3 if word.startswith("<|") else 1 for word in words])
+    out.add_token_merges([" ".join(merge) for merge in vocabulary["merges"]])
+    out.add_eos_token_id(2)
+    out.add_bos_token_id(1)
+    out.add_chat_template(CHAT_TEMPLATE)
+    for name, tensor in state.items():
+        values, heads = tensor.numpy(), {"q": config.num_attention_heads, "k": config.num_key_value_heads}
+        if found := re.search(r"self_attn\.([qk])_proj", name):
+            # GGUF keeps the two rotary halves of each head interleaved.
+            halves = values.reshape(heads[found[1]], 2, -1, values.shape[1])
+            values = halves.swapaxes(1, 2).reshape(values.shape)
+        for theirs, ours in GGUF_NAMES:
+            name = name.replace(theirs, ours)
+        out.add_tensor(name, np.ascontiguousarray(values))
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
+
+
+GGUF_NAMES = (
+    ("model.embed_tokens", "token_embd"), ("model.layers", "blk"), ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_proj", "attn_q"), ("self_attn.k_proj", "attn_k"), ("self_attn.v_proj", "attn_v"),
+    ("mlp.gate_proj", "ffn_gate"), ("mlp.up_proj", "ffn_up"), ("mlp.down_proj", "ffn_down"),
+    ("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm"),
+    ("model.norm", "output_norm"), ("lm_head", "output"),
+)  # fmt: skip
+
+
+def test_a_gguf_file_says_what_its_folder_says(tmp_path: Path) -> None:
+    folder = write(tmp_path / "folder", FAMILIES["llama"])
+    write_gguf(tmp_path / "brain.gguf", folder)
+    said = []
+    for name in (folder, tmp_path / "brain.gguf"):
+        opened = open_brain(PackConfig(brain=str(name), dtype="float32", kv_bytes=2 << 20), lambda _: None)
+        replies = asked(opened.thinker(), opened, staggered=False).replies.values()
+        said.append([reply.ids for reply in replies])
+    assert said[0] == said[1]
+    assert any(said[0])
 
 
 def test_embeddings_are_the_models_own(brain: tuple[Brain, Path]) -> None:

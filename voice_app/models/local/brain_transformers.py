@@ -62,7 +62,7 @@ class TransformersBrain:
     @cached_property
     def _model(self) -> Any:
         self._report(f"loading the thinker: {self._name}")
-        dtype = _DTYPES.get(self._config.dtype or "") or _best_dtype()
+        dtype = _DTYPES.get(self._config.dtype or "") or self._best_dtype()
         model = self._loaded(AutoModelForCausalLM, dtype=dtype)
         if model.config.get_text_config().to_dict().get("attn_logit_softcapping"):
             raise self._error("its attention caps its scores, which is not built here; choose another")
@@ -90,6 +90,12 @@ class TransformersBrain:
             messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
         )
 
+    def _best_dtype(self) -> torch.dtype:
+        """bfloat16 where the processor multiplies it at full speed, else float32. GGUF's packed weights are
+        multiplied in float32 anyway."""
+        fast = torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        return torch.bfloat16 if fast and not self._name.endswith(".gguf") else torch.float32
+
     def _ends(self) -> frozenset[int]:
         settings = self._model.generation_config
         listed = settings.eos_token_id if settings else None
@@ -100,9 +106,3 @@ class TransformersBrain:
 
     def _error(self, reason: str) -> ConfigError:
         return ConfigError(f"--brain {self._name}: {reason}", param="brain")
-
-
-def _best_dtype() -> torch.dtype:
-    """bfloat16 where the processor multiplies it at full speed, else float32."""
-    fast = torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return torch.bfloat16 if fast else torch.float32
