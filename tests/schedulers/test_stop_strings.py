@@ -2,8 +2,8 @@
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
-from scheduler_toys import Ask, ToyThinker, Tray, long_ask, spelled, turn_id
+from hypothesis import example, given
+from scheduler_toys import EOS, Ask, ToyThinker, Tray, check_turn, long_ask, spelled, turn_id
 
 from voice_app.messages import TextDelta, TextDone, TokenId, TokenVector
 from voice_app.schedulers.omni import OmniScheduler
@@ -15,6 +15,7 @@ stops = st.lists(st.text("abé", min_size=1, max_size=4), min_size=1, max_size=3
 
 
 @given(pieces, stops)
+@example(["a", "aab"], ["b", "aab"])
 def test_shown_is_the_text_before_the_first_stop(pieces: list[str], stops: list[str]) -> None:
     watch = StopStrings(stops, lambda token: pieces[token].encode())
     whole = "".join(pieces)
@@ -82,3 +83,20 @@ def test_an_answer_ends_before_its_stop_string(stop: str) -> None:
     assert tray.finished == {turn_id(n) for n in range(4)}
     assert runner.open_prompts == 0
     assert scheduler.load().pages_used == 0
+
+
+@pytest.mark.parametrize("max_tokens", [4, 30])
+def test_what_is_held_when_the_answer_ends_is_sent(max_tokens: int) -> None:
+    """All of it may be the beginning of a stop string that never comes: until an EOS, or the last token."""
+    asks = (Ask(((n, n, n),), 30) for n in range(99))
+    what = next(a for a in asks if len(a.answer()) > 5 and a.answer()[-1] == EOS)
+    said = what.answer()[:max_tokens]
+    text = b"".join(map(spelled, [token for token in said if token != EOS])).decode()
+    tray, runner = Tray(), ToyThinker()
+    scheduler = OmniScheduler(runner, tray)
+    asked = Ask(what.parts, max_tokens, True, (text + "z",))
+    for payload in asked.payloads():
+        tray.deliver(scheduler, turn_id(0), payload)
+    tray.run(scheduler)
+    check_turn(tray, turn_id(0), asked)
+    assert read(tray, 0) == (text, "stop" if said[-1] == EOS else "length")
