@@ -46,7 +46,7 @@ _NEAR = re.compile(
     r"(?: date| day)?(?: be| going to be)?"
 )
 _UNTIL = re.compile(
-    r"(?:how (?:many (?:more )?)?(?P<unit>days|weeks|long|far)(?: is it| is| are there| are| left| do we have"
+    r"(?:how (?:many (?:more )?)?(?P<unit>days|weeks|long|far)(?: is it| is| are there| are| were| left| do we have"
     r"| remain| to go| away)*(?: until| till| til| before| to)|(?P<when>when is)|how far away is"
     r"|how many (?P<away>days|weeks) away is)(?: the)? (?P<date>.+?)(?: from now| from today)?"
 )

@@ -7,7 +7,8 @@ import re
 _READ = re.compile(
     r"(?:what|can|could|read|tell|does|which).*\b(?:sign|text|letters?|words?|label|page|paper|screen|note|board|it"
     r"|this|that|here|there|poster|book|title)\b.*\b(?:says?|written|read|said)\b.*"
-    r"|(?:please )?read (?:this|that|it|the .+|out .+)(?: for me| to me| out| aloud)*"
+    # A recogniser easily loses the "can" of "can you read …".
+    r"|(?:please |you )*read (?:this|that|it|the .+|out .+)(?: for me| to me| out| aloud)*"
     r"|what is (?:written|printed)\b.*"
     r"|what (?:does it|does this|does that|do you) (?:say|read)(?: here| there)?"
     r"|what (?:text|words?|letters?)\b.*(?:see|there|here)"
