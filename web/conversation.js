@@ -7,6 +7,7 @@ import { Speaker } from "./audio/speaker.js";
 import * as problems from "./problems.js";
 import { RealtimeClient, fromBase64 } from "./realtime-client.js";
 import { sessionOf } from "./settings.js";
+import { Sight } from "./sight.js";
 import { stateOf } from "./state.js";
 import { Talk } from "./talk.js";
 import { Yielding } from "./yielding.js";
@@ -17,8 +18,6 @@ import { Yielding } from "./yielding.js";
 /** Bytes waiting to leave beyond which the network counts as slow (1.5 s of sound), and as well again. */
 const SLOW_BYTES = 96_000;
 const WELL_BYTES = 8_000;
-/** Most camera frames of one turn. */
-const FRAMES_A_TURN = 8;
 /** Underruns in one answer that are worth a word. */
 const GAPS = 2;
 
@@ -66,9 +65,7 @@ export class Conversation {
     this.interruptedAt = -Infinity;
     /** Sound sent in this session: its length, and when its end was spoken (ms of performance.now()). */
     this.sent = { ms: 0, at: 0 };
-    this.frames = 0;
-    /** @type {ReturnType<typeof setInterval> | undefined} */
-    this.framing = undefined;
+    this.sight = new Sight(settings, hooks, (image) => this.show(image));
   }
 
   get talking() {
@@ -131,7 +128,7 @@ export class Conversation {
   async end() {
     this.client?.close();
     this.client = null;
-    this.stopFrames();
+    this.sight.end();
     this.held = this.microphoneOn = false;
     await this.silence();
     await Promise.all([this.microphone.stop(), this.speaker.stop()]);
@@ -164,7 +161,7 @@ export class Conversation {
     if (this.held || !this.microphoneOn || this.client?.connection.state !== "open") return;
     this.held = true;
     this.client.clearAudio();
-    this.lookFrames();
+    this.sight.begin();
     this.hooks.changed();
     await this.interrupt();
   }
@@ -173,7 +170,7 @@ export class Conversation {
   release() {
     if (!this.held) return;
     this.held = false;
-    this.stopFrames();
+    this.sight.end();
     this.client?.commitAudio();
     this.client?.createResponse();
     this.talk.asked(performance.now());
@@ -253,7 +250,7 @@ export class Conversation {
     else if (event.type === "response.output_audio.delta") this.sound(event.item_id, fromBase64(event.delta), now);
     else if (event.type === "response.output_audio.done") this.speaker.end(event.item_id);
     else if (event.type === "input_audio_buffer.speech_started") this.userSpeaks();
-    else if (event.type === "input_audio_buffer.speech_stopped") this.stopFrames();
+    else if (event.type === "input_audio_buffer.speech_stopped") this.sight.end();
     else if (event.type === "response.done" && event.response.status === "failed") {
       this.hooks.problem(problems.responseProblem(event.response));
     } else if (event.type === "error") {
@@ -264,7 +261,7 @@ export class Conversation {
   }
 
   userSpeaks() {
-    this.lookFrames();
+    this.sight.begin();
     this.silence();
   }
 
@@ -321,35 +318,13 @@ export class Conversation {
     this.hooks.changed();
   }
 
-  // ---------------------------------------------------------------------------------------- camera
-
-  /** Show the waiting stills, and camera frames for as long as the user speaks. */
-  lookFrames() {
-    this.stopFrames();
-    this.frames = 0;
-    for (const image of this.hooks.pictures()) this.show(image);
-    this.showFrame();
-    this.framing = setInterval(() => this.showFrame(), 1000 / this.settings.frameRate);
-  }
-
-  stopFrames() {
-    clearInterval(this.framing);
-  }
-
-  showFrame() {
-    // Sound goes first: a picture waits while sound still does.
-    if (this.frames >= FRAMES_A_TURN || (this.client?.backlog ?? 0) > WELL_BYTES) return;
-    const image = this.hooks.frame();
-    if (!image) return;
-    this.frames += 1;
-    this.show(image);
-  }
-
-  /** @param {string} image */
+  /** A picture of the open turn. @param {string} image @returns {boolean} false: sound waits to leave, and goes first */
   show(image) {
-    this.client?.addMessage("", [image]);
+    if (!this.client || this.client.backlog > WELL_BYTES) return false;
+    this.client.addMessage("", [image]);
     this.talk.show(image);
     this.hooks.changed();
+    return true;
   }
 
   // --------------------------------------------------------------------------------------- speaker

@@ -102,8 +102,9 @@ export class RealtimeClient {
    * @returns {boolean} false: there is no session, nothing was sent
    */
   send(event) {
-    if (this.connection.state !== "open") return false;
-    this.socket?.send(JSON.stringify(event));
+    // Between a loss and its being noticed the socket is closing: what is sent then goes nowhere, and says so aloud.
+    if (this.connection.state !== "open" || this.socket?.readyState !== 1) return false;
+    this.socket.send(JSON.stringify(event));
     return true;
   }
 

@@ -2,7 +2,7 @@
 // was not. Pure.
 
 /** Pieces of the microphone (20 ms each) that must be loud before the answer yields. */
-const ONSET_PIECES = 4;
+const ONSET_PIECES = 3;
 /** It goes on when the user has been quiet for so long without an interruption, ms. */
 const RELEASE_MS = 500;
 /** Root mean squares: the least that counts as a sound; how far above the room's noise; as a share of the answer's own

@@ -10,10 +10,9 @@ import pytest
 from needs import command, missing
 from real_server import Server
 from stub_server import Stub
-from talk_page import TalkPage
+from talk_page import OUTPUT, TalkPage
 
 HERE = Path(__file__).parent
-OUTPUT = HERE.parent / "output" / "web"
 
 CHROMIUM_ARGS = [
     "--use-fake-device-for-media-stream",

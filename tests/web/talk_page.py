@@ -10,6 +10,7 @@ import numpy as np
 from playwright.sync_api import BrowserContext, Page, expect
 
 HERE = Path(__file__).parent
+DATA = HERE.parent / "data"
 OUTPUT = HERE.parent / "output" / "web"
 SIZES = {"phone": (390, 844), "desktop": (1280, 800)}
 

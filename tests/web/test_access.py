@@ -19,8 +19,7 @@ def violations(talk, node_modules) -> list[str]:
     return talk.page.evaluate(AXE_RUN)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["phone", "desktop"])
+@pytest.mark.parametrize(("size", "scheme"), [("phone", "dark"), ("desktop", "light")])
 def test_no_violation(open_page, stub, node_modules, scheme, size):
     stub.script.answer = tone_answer("One two three four five six seven eight nine ten eleven twelve.")
     talk = open_page(stub.url, color_scheme=scheme)

@@ -2,21 +2,19 @@
 
 import re
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 import soxr
 from playwright.sync_api import expect
-from talk_page import TalkPage
+from talk_page import DATA, TalkPage
 
 from voice_app.bench import heard_back
 
 pytestmark = pytest.mark.models
 
 RATE = 24_000
-DATA = Path(__file__).parents[1] / "data"
 
 
 def question(name: str) -> np.ndarray:

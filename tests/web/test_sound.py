@@ -5,19 +5,15 @@ import pytest
 import soundfile
 import soxr
 from stub_server import RATE
-from talk_page import settings
+from talk_page import DATA, settings
 
-DATA = "../data/spoken"
 WINDOW = RATE // 10
 
 
 def speech(rate: int) -> np.ndarray:
-    """Two seconds of silence (else the fake microphone slips in its first seconds), then spoken questions."""
-    parts = [np.zeros(2 * rate, np.float32)]
-    for name in ("fact-1-1", "sum-1-1"):
-        samples, from_rate = soundfile.read(f"{DATA}/{name}.flac", dtype="float32")
-        parts.append(soxr.resample(samples, from_rate, rate))
-    return np.concatenate(parts)
+    """A spoken question after two seconds of silence: the fake microphone may slip in its first seconds."""
+    samples, from_rate = soundfile.read(DATA / "spoken" / "fact-1-1.flac", dtype="float32")
+    return np.concatenate([np.zeros(2 * rate, np.float32), soxr.resample(samples, from_rate, rate)])
 
 
 def lag(got: np.ndarray, sent: np.ndarray) -> int:

@@ -2,6 +2,9 @@
 
 import { RATE } from "./pcm.js";
 
+/** Firefox 153 asks its sound process for `outputLatency` and may wait for the answer for ever: the page then hangs. */
+const ASKS_SAFELY = !navigator.userAgent.includes("Firefox/");
+
 /**
  * @typedef {object} SpeakerEvents
  * @property {(item: string, frames: number, time: number, resumed: boolean) => void} onStarted
@@ -104,7 +107,8 @@ export class Speaker {
   /** Ms between a sample's leaving the worklet and its reaching the ear, as far as the browser knows. */
   get outputDelay() {
     const { context } = this;
-    return context ? 1000 * (context.outputLatency || context.baseLatency || 0) : 0;
+    if (!context) return 0;
+    return 1000 * ((ASKS_SAFELY && context.outputLatency) || context.baseLatency || 0);
   }
 
   /** @param {any} report from the worklet */
