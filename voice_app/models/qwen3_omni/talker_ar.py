@@ -104,6 +104,11 @@ class Talker:
         with torch.inference_mode():
             self._bos, self._eos, self._pad = self._project_ids(marks).unbind(0)
 
+    @property
+    def text_width(self) -> int:
+        """Width of the vectors that the thinker sends."""
+        return self._embed_text.embedding_dim
+
     # ------------------------------------------------------------------------------------------ states
 
     def open(self, turn: TurnId) -> object:
