@@ -39,7 +39,8 @@ def test_the_parts_are_the_whole_voice() -> None:
     phonemes = Phonemizer(voice.settings.phoneme_id_map)(spoken_form("The parts are the whole, I hope."))
     ids = phonemes.ids
     speech = AcousticModel(voice, 1).speak(phonemes, AS_IS, 1.0)
-    (sound,) = voice.session("decoder", 1).run(None, {voice.parts.cuts.latent: speech.frames.T[np.newaxis]})
+    frames = speech.frames(0, len(speech))
+    (sound,) = voice.session("decoder", 1).run(None, {voice.parts.cuts.latent: frames.T[np.newaxis]})
     (whole,) = onnx_session(path, 1).run(
         None,
         {
@@ -77,8 +78,9 @@ def test_a_voice_of_several_speakers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert voice.speaker("bert") == 1
     phonemes = Phonemizer(voice.settings.phoneme_id_map)(spoken_form("Hi."))
     speech = AcousticModel(voice, 1).speak(phonemes, AS_IS, 1.0, 1)
-    assert speech.frames.shape[1] == voice.channels
-    assert set(speech.frames[:, -1]) == {1.0}
+    frames = speech.frames(0, len(speech))
+    assert frames.shape == (len(speech), voice.channels)
+    assert set(frames[:, -1]) == {1.0}
 
 
 @pytest.mark.models

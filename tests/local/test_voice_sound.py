@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from voice_app.bench.voice import Sound, Speaker, in_words
 from voice_app.bench.words import error_rate
 from voice_app.config import PackConfig
 from voice_app.messages import CodeFrames, PromptParams
+from voice_app.models.local.clauses import Clause
 from voice_app.schedulers.base import WaveSpec, WaveWindow
 from voice_app.schedulers.wave_turn import WaveTurn
 
@@ -34,8 +36,13 @@ def sound(speaker: Speaker) -> Sound:
 
 def segments(speaker: Speaker, text: str) -> list[np.ndarray]:
     """The talker's frames, a segment at a time."""
-    payloads = speaker.frames(text)
-    return [payload.frames for payload in payloads if len(payload.frames)]
+    found, parts = [], []
+    for payload in speaker.frames(text):
+        parts.append(payload.frames)
+        if payload.segment_end:
+            found.append(np.concatenate(parts))
+            parts = []
+    return [frames for frames in found if len(frames)]
 
 
 def whole(speaker: Speaker, frames: np.ndarray) -> np.ndarray:
@@ -73,6 +80,16 @@ def test_as_many_samples_as_frames(speaker: Speaker, sound: Sound) -> None:
     frames = sum(len(part) for part in segments(speaker, TEXT))
     assert len(sound.samples) == frames * speaker.decoder.spec.samples_per_frame
     assert sound.samples.dtype == np.float32
+
+
+def test_a_clause_in_parts_is_the_clause(speaker: Speaker) -> None:
+    saying = speaker.talker.begin(Clause("The river rises in the hills.", 0), 1.0, 0)
+    assert saying is not None
+    utterance = saying.utterance
+    whole_clause = utterance.frames(0, len(utterance))
+    edges = [0, 1, 9, 32, 77, len(utterance)]
+    parts = [utterance.frames(start, end) for start, end in pairwise(edges)]
+    assert np.abs(np.concatenate(parts) - whole_clause).max() <= 1e-4
 
 
 def test_the_same_text_gives_the_same_sound(speaker: Speaker, sound: Sound) -> None:

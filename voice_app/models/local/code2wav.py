@@ -23,8 +23,8 @@ class Code2Wav:
         self.spec = WaveSpec(
             sample_rate=voice.settings.audio.sample_rate,
             samples_per_frame=voice.parts.cuts.samples_per_frame,
-            left_context=voice.parts.context,
-            right_context=voice.parts.context,
+            left_context=voice.parts.decoder_context,
+            right_context=voice.parts.decoder_context,
             channels=voice.channels,
             codebook=None,
             first_window=_FIRST_WINDOW,

@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -25,8 +26,10 @@ from voice_app.models.local import assets
 from voice_app.models.local.onnx_session import onnx_session
 from voice_app.models.local.piper_graph import Cuts, cut, find_cuts
 
-_FORMAT = 1
+_FORMAT = 2
 """Of the folder; raised when the way of cutting changes."""
+_FRAMES = 160
+"""Of the noise that the parts' contexts are measured on."""
 
 
 class _Audio(msgspec.Struct):
@@ -62,8 +65,9 @@ class Parts(msgspec.Struct):
 
     cuts: Cuts
     channels: int
-    context: int
-    """Frames on either side that make a window of the decoder exact."""
+    flow_context: int
+    decoder_context: int
+    """Frames on either side that make a window of the part exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +180,7 @@ def _cut_into(path: Path, folder: Path) -> None:
             ) from error
         cuts = find_cuts(model)
         cut(model, cuts, scratch)
-        decoder = onnx_session(scratch / "decoder.onnx", 1)
-        channels = decoder.get_inputs()[0].shape[1]
-        parts = Parts(cuts, channels, _context(decoder, channels, cuts.samples_per_frame))
+        parts = _measured(cuts, scratch)
         (scratch / "parts.json").write_bytes(msgspec.json.encode(parts))
         try:
             os.rename(scratch, folder)
@@ -190,20 +192,32 @@ def _cut_into(path: Path, folder: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _context(decoder: onnxruntime.InferenceSession, channels: int, hop: int) -> int:
-    """The least context, in frames, with which a window's samples are those of the whole (to 1e-5)."""
-    latent = np.random.default_rng(0).standard_normal((1, channels, 96)).astype(np.float32)
-    name = decoder.get_inputs()[0].name
-    speaker = {"sid": np.zeros(1, np.int64)} if len(decoder.get_inputs()) > 1 else {}
+def _measured(cuts: Cuts, folder: Path) -> Parts:
+    flow, decoder = onnx_session(folder / "flow.onnx", 1), onnx_session(folder / "decoder.onnx", 1)
+    latent = next(entry for entry in decoder.get_inputs() if entry.name == cuts.latent)
+    channels = int(latent.shape[1])
+    noise = np.random.default_rng(0).standard_normal((1, channels, _FRAMES)).astype(np.float32)
+    who = {"sid": np.zeros(1, np.int64)} if len(decoder.get_inputs()) > 1 else {}
 
-    def decode(start: int, end: int) -> np.ndarray:
-        return np.ravel(run(decoder, None, {name: latent[:, :, start:end], **speaker})[0])
+    def flowed(start: int, end: int) -> np.ndarray:
+        mask = np.ones((1, 1, end - start), np.float32)
+        return run(flow, None, {cuts.noisy: noise[:, :, start:end], cuts.mask: mask, **who})[0][0].T
 
-    whole = decode(0, 96)[40 * hop : 56 * hop]
-    for context in range(2, 41, 2):
-        window = decode(40 - context, 56 + context)[context * hop : (context + 16) * hop]
+    def decoded(start: int, end: int) -> np.ndarray:
+        samples = run(decoder, None, {cuts.latent: noise[:, :, start:end], **who})[0]
+        return samples.reshape(end - start, cuts.samples_per_frame)
+
+    return Parts(cuts, channels, _context(flowed), _context(decoded))
+
+
+def _context(run_window: Callable[[int, int], np.ndarray]) -> int:
+    """The least context, in frames, with which a window's rows are those of the whole (to 1e-5)."""
+    first, last = _FRAMES // 2 - 8, _FRAMES // 2 + 8
+    whole = run_window(0, _FRAMES)[first:last]
+    for context in range(2, first, 2):
+        window = run_window(first - context, last + context)[context : context + last - first]
         if np.abs(window - whole).max() <= 1e-5:
             return context
     raise ModelFileError(
-        "the voice's decoder looks further than 40 frames; give a Piper voice", param="voice"
+        f"a part of the voice looks further than {first} frames; give a Piper voice", param="voice"
     )
