@@ -28,7 +28,7 @@ class Pool:
 
     def __init__(self) -> None:
         rng = np.random.default_rng(0)
-        self.keys = rng.standard_normal((PAGES, KV_HEADS, PAGE_SIZE, HEAD_DIM)).astype(np.float32)
+        self.keys = rng.standard_normal((PAGES, 2, KV_HEADS, PAGE_SIZE, HEAD_DIM)).astype(np.float32)
         self.values = rng.standard_normal(self.keys.shape).astype(np.float32)
         self.scratch = scratch(HEADS // KV_HEADS, LONGEST)
 
@@ -38,11 +38,11 @@ class Pool:
         rows, out = qkv.copy(), np.empty((len(qkv), HEADS * HEAD_DIM), np.float32)
         cosine, sine = np.ones((len(qkv), HEAD_DIM // 2), np.float32), np.zeros((len(qkv), 32), np.float32)
         rotate_and_store(
-            rows, cosine, sine, HEADS, KV_HEADS, where.row_pages, where.row_slots, self.keys, self.values
+            rows, cosine, sine, HEADS, KV_HEADS, where.row_pages, where.row_slots, 1, self.keys, self.values
         )
         attend(
             rows, HEADS, KV_HEADS, where.firsts, where.starts, where.counts, where.tables,
-            self.keys, self.values, *self.scratch, out,
+            1, self.keys, self.values, *self.scratch, out,
         )  # fmt: skip
         return out
 
@@ -90,12 +90,12 @@ def test_turns_by_the_angle_as_llama_does() -> None:
     angles = np.linspace(0, 3, HEAD_DIM // 2, dtype=np.float32)[None]
     before = torch.from_numpy(qkv.copy()).view(-1, HEAD_DIM)
     at = np.zeros(1, np.int64)
-    rotate_and_store(qkv, np.cos(angles), np.sin(angles), HEADS, KV_HEADS, at, at, pool.keys, pool.values)
+    rotate_and_store(qkv, np.cos(angles), np.sin(angles), HEADS, KV_HEADS, at, at, 1, pool.keys, pool.values)
     whole = torch.from_numpy(np.concatenate([angles, angles], 1))
     turned = before * whole.cos() + torch.cat((-before[:, 32:], before[:, :32]), 1) * whole.sin()
     after = qkv.reshape(-1, HEAD_DIM)
     np.testing.assert_allclose(after[: HEADS + KV_HEADS], turned[: HEADS + KV_HEADS].numpy(), atol=1e-6)
-    np.testing.assert_array_equal(pool.values[0, :, 0], before[HEADS + KV_HEADS :].numpy())
+    np.testing.assert_array_equal(pool.values[0, 1, :, 0], before[HEADS + KV_HEADS :].numpy())
 
 
 @given(st.lists(st.floats(-80, 80, width=32), min_size=1, max_size=64))

@@ -27,7 +27,8 @@ class OnnxEngine:
         self._table = files.embedding()
         self._first, self._head = graph(files.first, threads), graph(files.head, threads)
         self._between = [graph(files.between(layer), threads) for layer in range(shape.layers)]
-        pool = (shape.layers, self.num_pages, shape.kv_heads, PAGE_SIZE, HEAD_DIM)
+        # Page by page, so that memory is taken as pages come into use.
+        pool = (self.num_pages, shape.layers, shape.kv_heads, PAGE_SIZE, HEAD_DIM)
         self._keys = np.zeros(pool, np.float32)
         self._values = np.zeros(pool, np.float32)
         self._scratch = scratch(shape.heads // shape.kv_heads, max_positions)
@@ -43,13 +44,11 @@ class OnnxEngine:
         attended = np.empty((len(x), heads * HEAD_DIM), np.float32)
         (qkv,) = self._first(x)
         for layer, dense in enumerate(self._between):
-            keys, values = self._keys[layer], self._values[layer]
-            rotate_and_store(
-                qkv, cosine, sine, heads, kv_heads, where.row_pages, where.row_slots, keys, values
-            )
+            pool = layer, self._keys, self._values
+            rotate_and_store(qkv, cosine, sine, heads, kv_heads, where.row_pages, where.row_slots, *pool)
             attend(
                 qkv, heads, kv_heads, where.firsts, where.starts, where.counts, where.tables,
-                keys, values, *self._scratch, attended,
+                *pool, *self._scratch, attended,
             )  # fmt: skip
             x, *qkv_next = dense(x, attended)
             qkv = qkv_next[0] if qkv_next else qkv

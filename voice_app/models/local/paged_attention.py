@@ -8,7 +8,12 @@ bit of it.
 """
 
 import numpy as np
-from numba import njit
+from numba import config, njit
+
+from voice_app.config import home
+
+# The compiled code is kept here, since the package's own folder may be read-only.
+config.CACHE_DIR = str(home() / "local" / "numba")
 
 HEAD_DIM = 64
 """Fixed at compile time, so that the loops over a head unroll into vector instructions."""
@@ -34,10 +39,10 @@ def scratch(group: int, positions: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @_fast
-def rotate_and_store(qkv, cosine, sine, heads, kv_heads, pages, slots, keys, values):
+def rotate_and_store(qkv, cosine, sine, heads, kv_heads, pages, slots, layer, keys, values):
     """Turn the queries of `qkv` [n, (heads + 2 · kv_heads) · 64] in place by their positions' angles
     (`cosine`, `sine` [n, 32]), and write row i's turned keys and its values to place `slots[i]` of page
-    `pages[i]` in `keys` and `values` [pages, kv_heads, 16, 64]."""
+    `pages[i]` in `keys` and `values` [pages, layers, kv_heads, 16, 64]."""
     for row in range(qkv.shape[0]):
         for head in range(heads + kv_heads):
             at = head * HEAD_DIM
@@ -48,12 +53,12 @@ def rotate_and_store(qkv, cosine, sine, heads, kv_heads, pages, slots, keys, val
         for head in range(kv_heads):
             key, value = (heads + head) * HEAD_DIM, (heads + kv_heads + head) * HEAD_DIM
             for i in range(HEAD_DIM):
-                keys[pages[row], head, slots[row], i] = qkv[row, key + i]
-                values[pages[row], head, slots[row], i] = qkv[row, value + i]
+                keys[pages[row], layer, head, slots[row], i] = qkv[row, key + i]
+                values[pages[row], layer, head, slots[row], i] = qkv[row, value + i]
 
 
 @_fast
-def attend(qkv, heads, kv_heads, firsts, starts, counts, tables, keys, values, scores, sums, out):
+def attend(qkv, heads, kv_heads, firsts, starts, counts, tables, layer, keys, values, scores, sums, out):
     """Attention of every row over its own sequence.
 
     Sequence s owns the rows [firsts[s], firsts[s] + counts[s]) of `qkv`, which are its positions from
@@ -65,21 +70,21 @@ def attend(qkv, heads, kv_heads, firsts, starts, counts, tables, keys, values, s
             for i in range(0, counts[s], TILE):
                 rows = min(TILE, counts[s] - i)
                 row, start = firsts[s] + i, starts[s] + i
-                _score(qkv, row, rows, start, group, kv_head, tables[s], keys, scores)
+                _score(qkv, row, rows, start, group, kv_head, tables[s], layer, keys, scores)
                 end = -(-(start + rows) // PAGE_SIZE) * PAGE_SIZE
                 for r in range(rows * group):
                     _softmax(scores[r, :end], start + r // group + 1)
-                _weigh(rows * group, start, group, kv_head, tables[s], values, scores, sums)
+                _weigh(rows * group, start, group, kv_head, tables[s], layer, values, scores, sums)
                 for r in range(rows * group):
                     at = (kv_head * group + r % group) * HEAD_DIM
                     out[row + r // group, at : at + HEAD_DIM] = sums[r]
 
 
 @_fast
-def _score(qkv, row, rows, start, group, kv_head, table, keys, scores):
+def _score(qkv, row, rows, start, group, kv_head, table, layer, keys, scores):
     """Scaled products of the queries of `rows` rows with whole pages of keys."""
     for first in range(0, start + rows, PAGE_SIZE):
-        page = keys[table[first // PAGE_SIZE], kv_head]
+        page = keys[table[first // PAGE_SIZE], layer, kv_head]
         for r in range(rows * group):
             at = (kv_head * group + r % group) * HEAD_DIM
             query = qkv[row + r // group, at : at + HEAD_DIM]
@@ -126,13 +131,13 @@ def _exp(x):
 
 
 @_fast
-def _weigh(rows, start, group, kv_head, table, values, scores, sums):
+def _weigh(rows, start, group, kv_head, table, layer, values, scores, sums):
     """sums[r] = the values weighed by scores[r]."""
     for r in range(rows):
         for i in range(HEAD_DIM):
             sums[r, i] = 0
     for first in range(0, start + (rows + group - 1) // group, PAGE_SIZE):
-        page = values[table[first // PAGE_SIZE], kv_head]
+        page = values[table[first // PAGE_SIZE], layer, kv_head]
         for slot in range(0, PAGE_SIZE, 4):
             at = first + slot
             for r in range(rows):
