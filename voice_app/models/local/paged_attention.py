@@ -13,7 +13,7 @@ from numba import config, njit
 from voice_app.config import home
 
 # The compiled code is kept here, since the package's own folder may be read-only.
-config.CACHE_DIR = str(home() / "local" / "numba")
+config.CACHE_DIR = str(home() / "local" / "numba")  # pyright: ignore[reportAttributeAccessIssue]
 
 HEAD_DIM = 64
 """Fixed at compile time, so that the loops over a head unroll into vector instructions."""
