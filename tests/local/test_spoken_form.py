@@ -34,6 +34,8 @@ NUMBERS = [
     ("−7", "minus seven"),
     ("007", "zero zero seven"),
     ("3 million", "three million"),
+    ("1\u00a0000\u202f000 people", "one million people"),
+    ("(items 1-8)", "items one to eight"),
     ("2.5 billion", "two point five billion"),
     ("5M users", "five million users"),
     ("Chapter 12", "Chapter twelve"),
@@ -149,6 +151,9 @@ MEASURES = [
     ("250 ml", "two hundred fifty milliliters"),
     ("2 kWh", "two kilowatt hours"),
     ("5-10 kg", "five to ten kilograms"),
+    ("2 tbsp of oil", "two tablespoons of oil"),
+    ("1.5x faster", "one point five times faster"),
+    ("10x faster", "ten times faster"),
     ("a 5-km walk", "a five kilometer walk"),
 ]
 
@@ -165,6 +170,7 @@ FRACTIONS = [
     ("½", "one half"),
     ("2½ cups", "two and a half cups"),
     ("24/7", "twenty four seven"),
+    ("50/50", "fifty fifty"),
     ("9/10", "nine out of ten"),
     ("22/7", "twenty two over seven"),
 ]
@@ -184,6 +190,7 @@ SUMS = [
     ("x ≤ 5", "X is less than or equal to five"),
     ("2^3", "two cubed"),
     ("10^6", "ten to the power of six"),
+    ("a² + b² = c²", "A squared plus B squared equals C squared"),
     ("x² + y²", "X squared plus Y squared"),
     ("√16 = 4", "the square root of sixteen equals four"),
     ("π ≈ 3.14", "pi about three point one four"),
@@ -232,6 +239,8 @@ SHORT_FORMS = [
     ("Louis XIV", "Louis the fourteenth"),
     ("Chapter IV", "Chapter four"),
     ("I am here", "I am here"),
+    ("Ft. Worth and Mt. Everest", "fort Worth and mount Everest"),
+    ("No. 10 Downing St. is in London", "number ten Downing street is in London"),
 ]
 
 CAPITALS = [
@@ -363,6 +372,11 @@ def test_is_not_silent_where_something_is_written(text: str) -> None:
         ("3.5", "three point five"),
         ("one\ntwo", "one. two"),
         ("one; two: three", "one; two: three"),
+        ("He said no -- then left", "He said no, then left"),
+        ("one - two", "one, two"),
+        ("well-known", "well known"),
+        ("The T. rex lived", "The T rex lived"),
+        ("Take plan B. Then go", "Take plan B. Then go"),
         ("Nov 29, 2026", "November twenty ninth, twenty twenty six"),
         ("555-0142", "five five five, zero one four two"),
     ],

@@ -11,6 +11,7 @@ TITLES = {
     "mr": "mister", "mrs": "missus", "ms": "miz", "mx": "mix", "prof": "professor", "gen": "general",
     "col": "colonel", "sgt": "sergeant", "capt": "captain", "lt": "lieutenant", "rev": "reverend",
     "hon": "honorable", "gov": "governor", "sen": "senator", "rep": "representative", "mt": "mount",
+    "ft": "fort",
 }  # fmt: skip
 """Before a name; said so only with a period or before a capital."""
 
@@ -33,13 +34,13 @@ BEFORE_NUMBER = {
 """Said so where a period and a number follow; words of their own otherwise."""
 
 ALWAYS = {
-    "vs": "versus", "vs.": "versus", "e.g.": "for example",
-    "eg.": "for example", "i.e.": "that is", "ie.": "that is", "cf.": "compare", "viz.": "namely",
-    "approx": "approximately", "w/": "with", "w/o": "without", "b/c": "because", "and/or": "and or",
-    "n/a": "not applicable", "N/A": "not applicable", "ph.d.": "P H D", "phd": "P H D", "C++": "C plus plus",
+    "vs": "versus", "vs.": "versus", "e.g.": "for example", "eg.": "for example", "i.e.": "that is",
+    "ie.": "that is", "cf.": "compare", "viz.": "namely", "approx": "approximately", "w/": "with",
+    "w/o": "without", "b/c": "because", "and/or": "and or", "n/a": "not applicable",
+    "N/A": "not applicable", "ph.d.": "P H D", "phd": "P H D", "C++": "C plus plus",
     "c++": "C plus plus", "C#": "C sharp", "F#": "F sharp", "wi-fi": "wifi", "ok": "okay", "OK": "okay",
-    "O.K.": "okay", "kg": "kilograms", "km": "kilometers", "km/h": "kilometers per hour",
-    "mph": "miles per hour",
+    "tbsp": "tablespoons", "tsp": "teaspoons", "O.K.": "okay", "kg": "kilograms", "km": "kilometers",
+    "km/h": "kilometers per hour", "mph": "miles per hour",
 }  # fmt: skip
 """Wherever they stand."""
 
@@ -55,10 +56,13 @@ SHOUTED = _words(
     "HOT TOP ONE TWO FOUR FIVE SIX TEN BOTH EACH EVERY FREE GO DO DONT WILL CAN YOU YOUR ME MY WE THIS "
     "THAT THEN WHAT WHEN HELP OPEN SALE HERE THERE SO TOO OUT OFF ON IN UP OF TO FOR WITH FROM IS ARE WAS "
     "BE HAVE HAS HAD BY AT AS IF GOOD BAD WAY DAY TIME EASY HARD FAST SLOW SAME SOME MANY MOST MUCH JUST "
-    "EVEN EVER LONG WORD READ NOTE STEP SIGN EXIT PUSH PULL ROAD SHOP CAFE FOOD TAXI BUS CAR MEN OH HEY "
+    "EVEN EVER LONG WORD READ NOTE STEP SIGN EXIT PUSH PULL ROAD SHOP CAFE FOOD TAXI BUS CAR MEN MAX OH HEY "
     "HI WOW BAKERY"
 )
 """Short words that are sometimes written in capitals."""
+
+LETTERED = _words("an vitamin grade plan type section class option hepatitis letter group")
+"""Words before which a single capital is a letter and no initial or article."""
 
 _REGNAL = _words(
     "henry louis elizabeth george charles edward william james richard john paul pius benedict francis "

@@ -10,7 +10,7 @@ from collections.abc import Callable
 _KEPT_SYMBOLS = frozenset("°℃℉№")
 """Symbols of the categories that emoji are in, which are read."""
 
-_EMOTICON = r"(?<![\w:;])(?:[:;=8][\-o'^]?[)(\]\[DPp/\\|*3]|<3|[xX]D|\^_?\^)(?!\w)"
+_EMOTICON = r"(?<![\w:;])(?:[:;][\-o'^]?[)(\]\[DPp/\\|*3]|<3|[xX]D|\^_?\^)(?!\w)"
 
 
 def _blank(match: re.Match[str]) -> str:

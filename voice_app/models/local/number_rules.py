@@ -6,7 +6,7 @@ from voice_app.models.local import numerals as say
 from voice_app.models.local.reading import Rule, Say, fixed, rule
 from voice_app.models.local.units import UNITS
 
-_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+_NUMBER = r"(?:\d{1,3}(?:[,\u00a0\u202f]\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 _N = f"({_NUMBER})"
 _HALF = r"([aApP])(?:\.[mM]\.?|[mM])(?![A-Za-z])"
 _MAGNITUDE = r"(?:\s?(thousand|million|billion|trillion|bn|mn|[kKmMbBT])(?![A-Za-z]))?"
@@ -103,8 +103,8 @@ def _half(match: re.Match[str]) -> str:
 
 
 def _fraction(match: re.Match[str]) -> str:
-    if match[0] == "24/7":
-        return "twenty four seven"
+    if match[0] in ("24/7", "50/50"):
+        return f"{say.number(match[1])} {say.number(match[2])}"
     if match[2] in ("10", "100") and match[1] != "1":
         return f"{say.number(match[1])} out of {say.number(match[2])}"
     said = say.fraction(int(match[1]), int(match[2]))
@@ -229,6 +229,7 @@ NUMBER_RULES: tuple[Rule, ...] = (
     rule(rf"{_N}[eE]([-+−]?)(\d+)(?!\w)", _scientific),
     rule(rf"{_N}([MB])(?![\w])", _large),
     rule(r"(\d{1,4})([A-Za-z]{1,3})(?!\w)", _coded),
+    rule(rf"{_N}[xX](?!\w)", lambda match: f"{say.number(match[1])} times"),
     rule(r"\d{4}(?![\d.,]*\d)", _plain_year),
     rule(_N, lambda match: say.number(match[0])),
     # What stands between numbers.

@@ -65,8 +65,10 @@ def digits(text: str) -> str:
 
 
 def number(text: str) -> str:
-    """A number as written: 1,234.5 → one thousand two hundred thirty four point five"""
-    whole, _, decimals = text.replace(",", "").partition(".")
+    """A number as written, groups set off by commas or hard spaces.
+
+    1,234.5 → one thousand two hundred thirty four point five"""
+    whole, _, decimals = re.sub("[,\u00a0\u202f]", "", text).partition(".")
     if len(whole) > _CARDINAL_DIGITS or (len(whole) > 1 and whole.startswith("0")):
         spoken = digits(whole)
     else:

@@ -37,6 +37,7 @@ _PAUSES = {
 _STRENGTH = ("", ",", ";", ":", ".", "!", "?")
 _LETTER = r"[^\W\d_²³¹¼-¾\u2070-\u218f\u2460-\u24ff]"
 _WORD = re.compile(rf"{_LETTER}(?:{_LETTER}|[\u0300-\u036f]|['’](?={_LETTER}))*")
+_INITIAL = re.compile(r"\b[A-Za-z]\.$")
 _SENTENCE_FOLLOWS = re.compile(r"\s*$|\s*\n|\s+[\"“(]?[A-Z]")
 _RULES = (*ADDRESS_RULES, *NUMBER_RULES, *WORD_RULES)
 
@@ -83,17 +84,22 @@ def _plain(words: list[SpokenWord], heard: str, place: int) -> int:
 
 def _sign(words: list[SpokenWord], heard: str, place: int) -> None:
     sign = heard[place]
-    if sign in _PAUSES:
+    if sign in _PAUSES or sign == "-":
         _pause(words, _heard_pause(heard, place))
     elif (value := unicodedata.numeric(sign, None)) is not None and value == int(value):
         _add(words, cardinal(int(value)), place, place + 1)
 
 
 def _heard_pause(heard: str, place: int) -> str:
-    sign = heard[place]
-    if sign == "." and "." in (heard[place - 1 : place], heard[place + 1 : place + 2]):
+    sign, before, after = heard[place], heard[place - 1 : place], heard[place + 1 : place + 2]
+    if sign == "." and "." in (before, after):
         # Periods in a row are an ellipsis.
         return ","
+    if sign == "." and _INITIAL.search(heard, 0, place + 1) and not _SENTENCE_FOLLOWS.match(heard, place + 1):
+        return ""
+    if sign == "-":
+        # As a dash: doubled, or alone between spaces.
+        return "," if "-" in (before, after) or (before, after) == (" ", " ") else ""
     if sign in "()[]":
         # A bracket that is part of a word, as in f(x), is not heard.
         opened = place if sign in "([" else heard.rfind("(" if sign == ")" else "[", 0, place)

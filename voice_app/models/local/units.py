@@ -17,6 +17,7 @@ _SIMPLE = {
     "kPa": "kilopascal", "dB": "decibel", "KB": "kilobyte", "kB": "kilobyte", "MB": "megabyte",
     "GB": "gigabyte", "TB": "terabyte", "PB": "petabyte", "KiB": "kibibyte", "MiB": "mebibyte",
     "GiB": "gibibyte", "kbit": "kilobit", "Mbit": "megabit", "Gbit": "gigabit", "px": "pixel",
+    "tbsp": "tablespoon", "tsp": "teaspoon",
 }  # fmt: skip
 _WHOLE = {
     "mph": "mile per hour", "kph": "kilometer per hour", "kmh": "kilometer per hour",

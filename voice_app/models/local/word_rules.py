@@ -7,6 +7,7 @@ from voice_app.models.local import numerals as say
 from voice_app.models.local.abbreviations import (
     ALWAYS,
     BEFORE_NUMBER,
+    LETTERED,
     SAID_AS_WORDS,
     SHOUTED,
     TITLES,
@@ -101,13 +102,19 @@ def _roman(match: re.Match[str]) -> str | None:
     return f"the {say.ordinal(value[0])}" if value[1] else say.cardinal(value[0])
 
 
-def _article(match: re.Match[str]) -> str:
+def _letter_is_named(match: re.Match[str]) -> bool:
+    """Whether the word before says that a letter follows: vitamin A, plan B."""
     before = re.search(r"(\w+)\s+$", match.string[: match.start()])
-    named = before is not None and before[1].lower() in (
-        "an", "vitamin", "grade", "plan", "type", "section", "class", "option", "hepatitis", "letter",
-        "group",
-    )  # fmt: skip
-    return "A" if named or not re.match(r"\s+[a-z\"'“]", match.string[match.end() :]) else "a"
+    return before is not None and before[1].lower() in LETTERED
+
+
+def _article(match: re.Match[str]) -> str:
+    word_follows = re.match(r"\s+[a-z\"'“]", match.string[match.end() :])
+    return "A" if _letter_is_named(match) or not word_follows else "a"
+
+
+def _initial(match: re.Match[str]) -> str | None:
+    return None if _letter_is_named(match) else match[0][0]
 
 
 def _mixed(match: re.Match[str]) -> str | None:
@@ -163,11 +170,12 @@ WORD_RULES: tuple[Rule, ...] = (
     rule(rf"({_TITLE})(?:\.|(?=\s+[A-Z]))", lambda match: TITLES[match[1].lower()]),
     rule(rf"(?i:({_alternatives(WITH_PERIOD)}))\.", lambda match: WITH_PERIOD[match[1].lower()], closes=True),
     rule(rf"(?i:({_alternatives(BEFORE_NUMBER)}))\.(?=\s?\d)", lambda match: BEFORE_NUMBER[match[1].lower()]),
-    rule(r"[B-HJ-Z]\.(?=\s+[A-Z])|[A-Z]\.(?=\s+[A-Z]\.)", lambda match: match[0][0]),
+    rule(r"[B-HJ-Z]\.(?=\s+[A-Z])|[A-Z]\.(?=\s+[A-Z]\.)", _initial),
     fixed(r"[vV](?=\d+\.\d)", "version"),
     rule(r"(?:[A-Za-z]\.){2,}(?:[A-Za-z](?![\w]))?", _spelled, closes=True),
     rule(r"[IVX]{1,5}(?!\w)", _roman),
     rule(r"A(?![\w'’])", _article),
+    fixed(r"a(?=\s?[\^²³=+])", "A"),
     rule(r"[a-zA-Z](?![A-Za-z\d_'’])", lambda match: match[0].upper() if match[0] != "a" else "a"),
     rule(r"[A-Za-z0-9]+(?<=[A-Za-z])(?:['’]s)?(?![\w])|[A-Za-z]+\d+(?:[A-Za-z]*)(?![\w])", _mixed),
     fixed(r"#(?=\d)", "number"),
