@@ -77,7 +77,7 @@ class OneLane(RuleBasedStateMachine):
     @invariant()
     def never_more_than_the_window(self) -> None:
         assert len(self.held) <= len(self.window) <= 8
-        assert self.arrivals.holds == bool(self.held)
+        assert len(self.arrivals) == len(self.held)
 
 
 TestOneLane = OneLane.TestCase

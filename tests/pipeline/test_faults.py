@@ -130,6 +130,15 @@ async def test_a_newer_generation_takes_the_place_of_the_older() -> None:
         assert (await read(new)).voice == "newer"
 
 
+async def test_an_answer_that_nobody_reads_to_its_end_leaves_nothing() -> None:
+    async with PipelineClient(config()) as client:
+        stream = client.submit(request("hi"))
+        await until(lambda: client.status().turns == 0)
+        await anext(stream)
+        del stream
+        await until(lambda: settled(client))
+
+
 async def test_leaving_a_stream_cancels_its_turn() -> None:
     async with PipelineClient(config()) as client:
         async with client.submit(request("!repeat 2000")) as stream:
@@ -221,6 +230,16 @@ async def test_a_killed_worker_takes_only_its_turns_and_comes_back(stage: Stage)
         again = await read(client.submit(request("back", LOUD, turn="again")))
         assert again.voice == again.text == "back; heard 160000 samples, sum 40000.000"
         assert client.status().workers[victim].restarts == 1
+
+
+async def test_a_worker_that_dies_again_and_again_at_work_is_started_again() -> None:
+    async with PipelineClient(config("single")) as client:
+        for n in range(1, 5):
+            died = await outcome(client.submit(request("!die thinker", turn=str(n))))
+            assert isinstance(died, WorkerDied)
+            await until(lambda: client.status().ready)
+            assert client.status().workers["all"].restarts == n
+        assert (await read(client.submit(request("alive", turn="last")))).voice == "alive"
 
 
 async def test_a_missing_model_is_said_at_once() -> None:

@@ -308,6 +308,7 @@ def test_without_a_free_slot_the_sender_waits_then_goes_inline(pair: Pair) -> No
     pair.deliver()
     in_slots = pair.text.exchange.stats().lent
     assert len(pair.voice.arrived) == in_slots < 40
+    assert not pair.outlet.has_room(turns[-1])
     # An ack lets exactly one more go.
     pair.voice.arrived[0].release()
     pair.deliver()
@@ -315,6 +316,7 @@ def test_without_a_free_slot_the_sender_waits_then_goes_inline(pair: Pair) -> No
     pair.wait(SLOT_PATIENCE_S)
     pair.deliver()
     assert [d.edge.turn for d in pair.voice.arrived] == turns
+    assert pair.wakes == 1, "the stage that found no room was not told of it"
     assert all(
         (d.payload.rows == BIG).all() for d in pair.voice.arrived if isinstance(d.payload, m.PromptHidden)
     )

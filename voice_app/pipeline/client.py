@@ -71,9 +71,20 @@ class PipelineClient:
     async def start(self) -> None:
         """Start the workers; returns when all are ready. Raises ConfigError, ModelFileError, WorkerDied,
         or DeadlineExceeded; nothing is left behind then."""
+        if self._run_dir is not None:
+            raise PipelineError("the pipeline is running already")
         shm.sweep()
         rundir.sweep()
-        self._run_dir = run_dir = rundir.RunDir()
+        self._run_dir = rundir.RunDir()
+        started = False
+        try:
+            await self._start(self._run_dir)
+            started = True
+        finally:
+            if not started:
+                await self.stop()
+
+    async def _start(self, run_dir: rundir.RunDir) -> None:
         specs = layout.workers(self._layout)
         self._wire = Wire(run_dir.address(SERVER))
         self._outgoing = shm.SharedMemoryOut(run_dir.run, f"{SERVER}.0")
@@ -89,13 +100,7 @@ class PipelineClient:
         self._launcher = Launcher(
             self._config, specs, run_dir, coordinator.worker_up, coordinator.worker_down
         )
-        started = False
-        try:
-            await self._launcher.start()
-            started = True
-        finally:
-            if not started:
-                await self.stop()
+        await self._launcher.start()
 
     async def stop(self) -> None:
         """End all turns and workers; no process, socket or shared memory is left. May be called again."""

@@ -114,10 +114,9 @@ class Arrivals:
         self._owed = [s for s in self._owed if s not in done]
         return done, tuple(s for s in asked if s >= self._expected)
 
-    @property
-    def holds(self) -> bool:
-        """Whether a payload is with its consumer."""
-        return bool(self._held)
+    def __len__(self) -> int:
+        """Payloads that are with their consumer."""
+        return len(self._held)
 
 
 class SlotState(Enum):

@@ -21,6 +21,8 @@ class _Lane:
 
     edge: Edge
     arrivals: Arrivals
+    in_slots: int = 0
+    """Payloads with their consumer that lie in the sender's slots."""
     ended: bool = False
 
 
@@ -115,11 +117,11 @@ class Inlet:
             self._acknowledge(DataAck(edge, lost, "lost"))
 
     def ended(self, turn: TurnId) -> None:
-        """The turn is over (its fence is up): forget it, but for what is still held."""
+        """The turn is over (its fence is up): forget it, but for slots that are still read."""
         with self._lock:
             for lane in [lane for lane in self._lanes.values() if lane.edge.turn == turn]:
                 lane.ended = True
-                if not lane.arrivals.holds:
+                if not lane.in_slots:
                     del self._lanes[lane.edge]
 
     def __len__(self) -> int:
@@ -137,6 +139,8 @@ class Inlet:
             payload, give_back = message.payload, self._consumed_inline
         else:
             give_back = self._consumed_slot
+            with self._lock:
+                lane.in_slots += 1
             try:
                 payload = self._incoming.open(Parcel(head=message.head, slot=message.slot))
             except TransferFailed as error:
@@ -146,23 +150,23 @@ class Inlet:
         self._deliver(Delivery(lane.edge, payload, message.speech, message.submitted, release))
 
     def _consumed_inline(self, lane: _Lane, seq: int) -> None:
-        self._acknowledge_due(lane, self._consumed(lane, seq, at_once=False))
+        with self._lock:
+            due = lane.arrivals.consumed(seq, at_once=False)
+        if due and not lane.ended:
+            self._acknowledge(DataAck(lane.edge, due))
 
     def _consumed_slot(self, lane: _Lane, seq: int) -> None:
-        self._acknowledge_due(lane, self._consumed(lane, seq, at_once=True))
+        self._acknowledge(DataAck(lane.edge, self._slot_free(lane, seq)))
 
     def _refuse(self, lane: _Lane, seq: int, reason: str) -> None:
-        due = self._consumed(lane, seq, at_once=True)
+        others = tuple(s for s in self._slot_free(lane, seq) if s != seq)
         self._acknowledge(DataAck(lane.edge, (seq,), "failed", reason))
-        self._acknowledge_due(lane, tuple(s for s in due if s != seq))
+        if others:
+            self._acknowledge(DataAck(lane.edge, others))
 
-    def _consumed(self, lane: _Lane, seq: int, *, at_once: bool) -> tuple[int, ...]:
+    def _slot_free(self, lane: _Lane, seq: int) -> tuple[int, ...]:
         with self._lock:
-            due = lane.arrivals.consumed(seq, at_once=at_once)
-            if lane.ended and not lane.arrivals.holds:
+            lane.in_slots -= 1
+            if lane.ended and not lane.in_slots:
                 self._lanes.pop(lane.edge, None)
-            return due
-
-    def _acknowledge_due(self, lane: _Lane, seqs: tuple[int, ...]) -> None:
-        if seqs:
-            self._acknowledge(DataAck(lane.edge, seqs))
+            return lane.arrivals.consumed(seq, at_once=True)

@@ -22,13 +22,17 @@ from voice_app.pipeline.transport import shm
 
 log = logging.getLogger(__name__)
 
-MAX_FAILURES = 3
-"""Starts in a row that end before the worker is ready, or within STEADY_S of it, until it is given up."""
-STEADY_S = 10.0
+MAX_LOAD_FAILURES = 3
+"""Starts in a row that end before the worker is ready, until it is given up. One that dies at work is
+started again for ever."""
 FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 5.0
+STEADY_S = 10.0
+"""After so long at work the back-off begins anew."""
 STOP_TIMEOUT_S = 5.0
 """After being told to end, a worker has so long; then it is killed."""
+LAST_LINES_S = 0.5
+"""What a worker that ended has logged is waited for so long."""
 
 
 class WorkerState(StrEnum):
@@ -111,8 +115,7 @@ class Launcher:
         await asyncio.gather(*(self._end(worker) for worker in self.workers.values()))
         lines = [worker.lines for worker in self.workers.values() if worker.lines]
         if lines:
-            # A process that a worker left behind may keep its output open.
-            await asyncio.wait(lines, timeout=STOP_TIMEOUT_S)
+            await asyncio.wait(lines, timeout=LAST_LINES_S)
         for worker in self.workers.values():
             worker.state = WorkerState.STOPPED
             shm.remove(self._run_dir.run, worker.node)
@@ -143,19 +146,20 @@ class Launcher:
     # ------------------------------------------------------------------------------- one worker's life
 
     async def _supervise(self, worker: Worker) -> None:
-        failures = 0
+        deaths = load_failures = 0
         while True:
             lived_s, error = await self._live(worker)
             worker.state = WorkerState.RESTARTING
-            failures = 1 if lived_s >= STEADY_S else failures + 1
-            if worker.refusal is None and failures >= MAX_FAILURES:
-                worker.refusal = WorkerDied(f"{error.message} ({failures} times in a row)")
+            deaths = 1 if lived_s >= STEADY_S else deaths + 1
+            load_failures = 0 if lived_s else load_failures + 1
+            if worker.refusal is None and load_failures >= MAX_LOAD_FAILURES:
+                worker.refusal = WorkerDied(f"{error.message} ({load_failures} times in a row)")
             if worker.refusal is not None:
                 worker.state = WorkerState.FAILED
                 log.error("worker %s is given up: %s", worker.spec.name, worker.refusal)
                 self._settle(worker, worker.refusal)
                 return
-            backoff_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (failures - 1))
+            backoff_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (deaths - 1))
             log.warning("%s; it starts again in %.1f s", error.message, backoff_s)
             await asyncio.sleep(backoff_s)
             self._next_incarnation(worker)
@@ -190,7 +194,10 @@ class Launcher:
                 await exit_task
                 # By name, not by lock: it may have died while it made one.
                 shm.remove(self._run_dir.run, worker.node)
-        error = WorkerDied(_obituary(worker.spec.name, process.returncode, lived_s, await lines))
+        # A process that the worker left behind may keep its output open.
+        await asyncio.wait({lines}, timeout=LAST_LINES_S)
+        last = lines.result() if lines.done() else []
+        error = WorkerDied(_obituary(worker.spec.name, process.returncode, lived_s, last))
         self._down(worker.spec.name, error)
         return lived_s, error
 
@@ -211,6 +218,8 @@ class Launcher:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=os.environ | dict.fromkeys(names, threads),
+            # Ctrl-C and a closed terminal are for the server; a worker ends when its stdin closes.
+            start_new_session=True,
         )
         config = WorkerConfig(
             name=spec.name,

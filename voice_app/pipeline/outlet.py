@@ -196,7 +196,7 @@ class Outlet:
                         f"{'was lost' if ack.outcome == 'lost' else ack.reason}"
                     )
             if state and lane and failed is None:
-                failed = self._revive(state, lane)
+                failed = self._try_pump(state, lane)
         if failed is not None:
             self._fail(ack.edge.turn, failed)
 
@@ -253,7 +253,7 @@ class Outlet:
         )
         return lane
 
-    def _pump(self, state: TurnOut, lane: _Lane, now: float, *, inline: bool = False) -> None:
+    def _pump(self, state: TurnOut, lane: _Lane, now: float, *, inline: bool) -> None:
         while lane.pending and lane.window.has_credit:
             seq = lane.window.next
             if not lane.carrier.carry(lane.edge, seq, state, lane.pending[0], inline=inline):
@@ -263,31 +263,28 @@ class Outlet:
             lane.window.take(now)
             lane.pending.popleft()
             lane.blocked_since = None
-
-    def _revive(self, state: TurnOut, lane: _Lane) -> TransferFailed | None:
-        try:
-            self._pump(state, lane, self._clock())
-        except TransferFailed as error:
-            return error
         if state.starved and _has_room(state):
             state.starved = False
             self._wake()
-        return None
 
     def _visit(self, chosen: Callable[[_Lane, float], bool], *, inline: bool = False) -> None:
-        failures: list[tuple[TurnId, TransferFailed]] = []
         with self._lock:
             now = self._clock()
-            for turn, state in self._turns.items():
-                for lane in state.lanes.values():
-                    if not chosen(lane, now):
-                        continue
-                    try:
-                        self._pump(state, lane, now, inline=inline)
-                    except TransferFailed as error:
-                        failures.append((turn, error))
+            failures = [
+                (turn, error)
+                for turn, state in self._turns.items()
+                for lane in state.lanes.values()
+                if chosen(lane, now) and (error := self._try_pump(state, lane, inline=inline))
+            ]
         for turn, error in failures:
             self._fail(turn, error)
+
+    def _try_pump(self, state: TurnOut, lane: _Lane, *, inline: bool = False) -> TransferFailed | None:
+        try:
+            self._pump(state, lane, self._clock(), inline=inline)
+        except TransferFailed as error:
+            return error
+        return None
 
 
 def _has_room(state: TurnOut) -> bool:

@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from voice_app.errors import StageFailed, TransferFailed, VoiceAppError
-from voice_app.messages import EdgePayload, Stage, StageEvent, TurnId
+from voice_app.messages import EdgePayload, Stage, StageEvent, StagePayload, TurnId
 from voice_app.pipeline import graph
 from voice_app.pipeline.inlet import Delivery, Release
 from voice_app.pipeline.outlet import Outlet
@@ -184,8 +185,9 @@ class StageRuntime:
         if len(state.releases) >= _PRUNE_AT:
             state.releases = [release for release in state.releases if not release.done]
         state.releases.append(delivery.release)
-        payload = delivery.payload
-        self._scheduler.receive(StageInput(turn, payload, delivery.speech, delivery.release))  # type: ignore
+        # The decoder let nothing else in, and by reference it comes from another stage's scheduler.
+        payload = cast(StagePayload, delivery.payload)
+        self._scheduler.receive(StageInput(turn, payload, delivery.speech, delivery.release))
 
     def _step(self) -> bool:
         try:

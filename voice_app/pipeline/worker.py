@@ -48,8 +48,8 @@ STOP_TIMEOUT_S = 2.0
 """A stage that is in a longer model call when the worker ends is left behind."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread that computes in Python may keep the others waiting; the default is 5 ms, longer
-than a token's way through the pipeline."""
+"""How long a thread that computes in Python may keep the others waiting. Beside one that does so half of
+the time, turns of 60 tokens took 53 ms, against 66 ms with the default of 5 ms."""
 
 
 class Worker:
@@ -200,8 +200,6 @@ def main() -> int:
         worker.stop()
 
     signal.signal(signal.SIGTERM, stop)
-    # Ctrl-C goes to the whole process group; the server decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=wait_for_parent, name="stdin", daemon=True).start()
     try:
         return worker.run()

@@ -136,6 +136,7 @@ class SharedMemoryOut:
         self._lock = threading.Lock()
         self._table = SlotTable(classes)
         self._segments: dict[int, _Segment] = {}
+        self._closed = False
 
     def pack(self, payload: object) -> Parcel | None:
         try:
@@ -164,12 +165,15 @@ class SharedMemoryOut:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             for segment in self._segments.values():
                 segment.destroy()
             self._segments.clear()
 
     def _lend(self, size: int) -> SlotRef | None:
         with self._lock:
+            if self._closed:
+                raise TransferFailed("this process is ending")
             fitting = self._table.fitting(size)
             if not fitting:
                 largest = self._table.classes[-1].size // _MB
