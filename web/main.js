@@ -20,7 +20,7 @@ const settings = load();
 const key = /** @type {HTMLInputElement} */ (byId("settings").querySelector("[name=key]"));
 // A secret: for this tab alone, not for the local storage.
 key.value = sessionStorage.getItem("voice-app.key") ?? "";
-key.addEventListener("change", () => sessionStorage.setItem("voice-app.key", key.value));
+key.addEventListener("input", () => sessionStorage.setItem("voice-app.key", key.value));
 const transcript = new Transcript();
 const timing = new TimingView();
 const voices = new Voices();

@@ -1,6 +1,5 @@
 """What goes wrong around the page, and what it says then."""
 
-import pytest
 from playwright.sync_api import expect
 from stub_server import tone_answer
 from talk_page import murmur
@@ -113,25 +112,16 @@ def test_refused_microphone(open_page, stub):
     expect(talk.page.locator("#notices")).not_to_contain_text("blocked")
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("NotFoundError", "No microphone was found. Plug one in"),
-        ("NotReadableError", "Another program is using the microphone"),
-    ],
-)
-def test_no_microphone(open_page, stub, name, sentence):
-    talk = open_page(stub.url)
-    talk.fail_media(name)
-    talk.page.locator("#main-button").click()
-    talk.notice(sentence)
-
-
-def test_no_camera(open_page, stub):
+def test_no_microphone_and_no_camera(open_page, stub):
     talk = open_page(stub.url)
     talk.fail_media("NotFoundError")
+    talk.page.locator("#main-button").click()
+    talk.notice("No microphone was found. Plug one in")
     talk.page.locator("#camera-button").click()
     talk.notice("No camera was found. You can add a picture instead")
+    talk.fail_media("NotReadableError")
+    talk.page.locator("#main-button").click()
+    talk.notice("Another program is using the microphone")
 
 
 def test_unplugged_microphone(open_page, stub):

@@ -12,6 +12,8 @@ from talk_page import DATA, TalkPage, murmur, settings
 
 LONG = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen."
 QUANTUM = 128
+BLOCK = 256
+"""Frames of the tap's."""
 
 
 def ask(talk: TalkPage, seconds: float = 0.6) -> None:
@@ -78,14 +80,14 @@ def test_barge_in_stops_the_sound_and_keeps_what_was_heard(open_page, stub, word
     started = talk.events("input_audio_buffer.speech_started")[1]["at"]
     blocks = [block for block in talk.blocks() if block.at < started + 500]
     assert blocks[-1].at - started < 50
-    # What the loudspeaker was given is what the server is told, and the fade of one quantum after it; a gap
-    # on a busy machine brings a fade of its own.
+    # What the loudspeaker was given is what the server is told, and the fade of one quantum after it. On a
+    # busy machine a gap brings a fade of its own, and the tap loses a block.
     [truncated] = stub.of_type("conversation.item.truncate")
     sound = np.concatenate([block.samples for block in blocks])
     frames = len(np.trim_zeros(sound))
     told = truncated["audio_end_ms"] * RATE / 1000
     assert told > RATE
-    assert told - 2 <= frames <= told + RATE / 1000 + 2 * QUANTUM
+    assert told - 2 * BLOCK <= frames <= told + RATE / 1000 + 2 * QUANTUM
     shown = cut.locator(".words").evaluate("p => p.firstChild.textContent").split()
     struck = cut.locator("del").inner_text().replace("Not heard:", "").split()
     assert (shown + struck) == LONG.split()[: len(shown + struck)]
@@ -154,6 +156,9 @@ def test_push_to_talk_with_the_space_bar(open_page, stub):
     talk = open_page(stub.url, stored=settings(mode="push-to-talk"))
     talk.page.locator("#main-button").click()
     talk.state("Waiting for you")
+    talk.page.get_by_label("Message", exact=True).press_sequentially("a b")
+    expect(talk.page.get_by_label("Message", exact=True)).to_have_value("a b")
+    assert stub.of_type("input_audio_buffer.clear") == []
     expect(talk.page.locator("#main-label")).to_have_text("Hold to talk")
     talk.page.locator("#scroll").focus()
     talk.page.keyboard.down("Space")
@@ -167,15 +172,6 @@ def test_push_to_talk_with_the_space_bar(open_page, stub):
     kinds = [event["type"] for event in stub.received if event["type"] != "input_audio_buffer.append"]
     assert kinds[-3:] == ["input_audio_buffer.clear", "input_audio_buffer.commit", "response.create"]
     assert 0.5 < len(stub.heard()) / RATE < 1.2
-
-
-def test_space_types_a_space_in_the_message_box(open_page, stub):
-    talk = open_page(stub.url, stored=settings(mode="push-to-talk"))
-    talk.page.locator("#main-button").click()
-    talk.state("Waiting for you")
-    talk.page.get_by_label("Message", exact=True).press_sequentially("a b")
-    expect(talk.page.get_by_label("Message", exact=True)).to_have_value("a b")
-    assert stub.of_type("input_audio_buffer.clear") == []
 
 
 def test_camera_frames_and_stills_go_with_the_turn(open_page, stub):
@@ -242,8 +238,11 @@ def test_settings_are_kept_and_sent(open_page, stub):
     talk.page.get_by_role("slider", name="Silence").fill("800")
     talk.page.get_by_text("Push to talk").click()
     talk.page.get_by_text("Hands-free").click()
+    talk.page.get_by_label("API key").fill("secret")
     talk.page.reload()
     talk.start()
+    assert stub.protocols == ["realtime", "openai-insecure-api-key.secret"]
+    assert "secret" not in talk.page.evaluate("JSON.stringify(localStorage)")
     session = stub.of_type("session.update")[-1]["session"]
     assert session["instructions"] == "Answer in rhyme."
     assert session["audio"]["input"]["transcription"] == {"language": "de"}
@@ -256,15 +255,6 @@ def test_settings_are_kept_and_sent(open_page, stub):
         stub.of_type("session.update")[-1]["session"]["audio"]["input"]["turn_detection"]["type"]
         == "semantic_vad"
     )
-
-
-def test_the_key_goes_as_a_subprotocol(open_page, stub):
-    talk = open_page(stub.url)
-    talk.page.get_by_role("button", name="Settings & timing").click()
-    talk.page.get_by_label("API key").fill("secret")
-    talk.start()
-    assert stub.protocols == ["realtime", "openai-insecure-api-key.secret"]
-    assert "secret" not in talk.page.evaluate("JSON.stringify(localStorage)")
 
 
 def test_a_muted_microphone_sends_silence(open_page, stub):
