@@ -1,8 +1,8 @@
 """What moves through the pipeline: a turn's identity, its request, what crosses each edge, what comes back.
 
 All are msgspec structs: typed, immutable where they are keys, and encoded without pickle. Arrays are
-`numpy.ndarray`; between processes the transport sends their bytes beside the message
-(`pipeline/transport/codec.py`), within a process the object itself is handed on, so **nobody writes
+`numpy.ndarray`; between processes small ones travel within the message and large ones in shared memory
+(`pipeline/transport/`), within a process the object itself is handed on, so **nobody writes
 into an array after it was emitted.** Field docs give shape and dtype.
 
 Control messages between processes (DataReady, DataAck, …) are in `pipeline/control.py`.
