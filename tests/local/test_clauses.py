@@ -52,6 +52,7 @@ def cut(*pieces: str) -> list[str]:
         ("# Title\nText here.", ["# Title", "Text here."]),
         ("What?! No way.", ["What?", "! No way."]),
         ("version 2.0 is out. Try it.", ["version 2.0 is out.", "Try it."]),
+        ("你好，我是小明。今天天气很好！", ["你好，我是小明。", "今天天气很好！"]),
         ("", []),
         (" \n ", []),
         ("Hi", ["Hi"]),
@@ -91,7 +92,10 @@ def test_long_sentences_without_punctuation_are_cut_before_joining_words() -> No
     assert [clause.pause for clause in found] == [","] * (len(found) - 1) + ["."]
 
 
-@pytest.mark.parametrize("text", ["word" * 200, "日本語" * 200, "1234567890" * 80, "a " * 400])
+@pytest.mark.parametrize(
+    "text",
+    ["word" * 200, "日本語" * 200, "some words, then " + "日本語" * 200, "1234567890" * 80, "a " * 400],
+)
 def test_what_has_no_end_is_cut_anyway(text: str) -> None:
     found = clauses(text)
     assert all(len(clause.text) <= 250 for clause in found)
@@ -131,6 +135,7 @@ def test_code_blocks_are_silent() -> None:
         ("Ask Dr. ", None),
         ("At 9 a.m. ", None),
         ("At 9 a.m. W", "At 9 a.m."),
+        ("At 9 a.m. (", None),
     ],
 )
 def test_a_clause_is_given_as_soon_as_it_is_certain(so_far: str, clause: str | None) -> None:

@@ -18,7 +18,7 @@ TITLES = {
 WITH_PERIOD = {
     "jr": "junior", "sr": "senior", "approx": "approximately", "inc": "incorporated", "ltd": "limited",
     "co": "company", "corp": "corporation", "dept": "department", "ave": "avenue", "blvd": "boulevard",
-    "rd": "road", "max": "maximum", "tel": "telephone", "misc": "miscellaneous", "jan": "January",
+    "rd": "road", "tel": "telephone", "misc": "miscellaneous", "jan": "January",
     "feb": "February", "apr": "April", "jun": "June", "jul": "July", "aug": "August", "sep": "September",
     "sept": "September", "oct": "October", "nov": "November", "dec": "December", "mon": "Monday",
     "tue": "Tuesday", "tues": "Tuesday", "wed": "Wednesday", "thu": "Thursday", "thurs": "Thursday",
@@ -27,9 +27,10 @@ WITH_PERIOD = {
 """Said so where a period follows."""
 
 BEFORE_NUMBER = {
-    "no": "number", "nos": "numbers", "fig": "figure", "figs": "figures", "vol": "volume", "ch": "chapter",
-    "pp": "pages", "p": "page", "ed": "edition", "ext": "extension", "apt": "apartment", "min": "minimum",
-    "est": "established", "ca": "circa", "sec": "section", "mar": "March", "sat": "Saturday", "sun": "Sunday",
+    "no": "number", "nos": "numbers", "fig": "figure", "figs": "figures", "vol": "volume",
+    "ch": "chapter", "pp": "pages", "p": "page", "ed": "edition", "ext": "extension", "apt": "apartment",
+    "min": "minimum", "max": "maximum", "est": "established", "ca": "circa", "sec": "section",
+    "mar": "March", "sat": "Saturday", "sun": "Sunday",
 }  # fmt: skip
 """Said so where a period and a number follow; words of their own otherwise."""
 

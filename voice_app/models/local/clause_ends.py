@@ -1,11 +1,15 @@
 """Whether a sentence or a part of one ends with a given word, judged by the word and the one after it."""
 
 import re
+from collections.abc import Iterator
 
 OPENERS = "\"'“‘«([{*_`~"
 CLOSERS = "\"'”’»)]}*_`~"
 
-_PLAIN = re.compile(r"[\"'“‘(*_]*[^\W\d_](?:[^\W\d_]|['’\-])*[,;!?]")
+COMMAS = ",;，、；"
+LOOK = 12
+"""Characters of the next word that a cut between words depends on: more than any joining word has."""
+_PLAIN = re.compile(r"[\"'“‘(*_]*[^\W\d_](?:[^\W\d_]|['’\-])*[,;!?，、；。！？]")
 _DOTTED = re.compile(r"(?:[^\W\d_]\.)+")
 
 
@@ -34,11 +38,13 @@ _CLINGING = _words(
 """A cut without punctuation never comes after one of these."""
 
 
-def plain_end(word: str) -> int | None:
+def plain_ends(word: str) -> Iterator[int]:
     """Where punctuation ends that cannot become part of something else, whatever follows: "Paris," but not
-    "1," nor "Dr."; None if there is none."""
+    "1," nor "Dr."; several in a text without spaces."""
     match = _PLAIN.match(word)
-    return match.end() if match else None
+    while match:
+        yield match.end()
+        match = _PLAIN.match(word, match.end())
 
 
 def needs_next(word: str) -> bool:
@@ -80,7 +86,8 @@ def _depends_on_capital(core: str, name: str) -> bool:
 def may_part(word: str, following: str, *, anywhere: bool) -> bool:
     """Whether a sentence that is too long may be cut between these two words: before a joining word, or
     `anywhere` that is not beside a number or after a word that clings to the next."""
-    first, second = word.strip(CLOSERS + OPENERS).lower(), following.strip(CLOSERS + OPENERS).lower()
+    first = word.strip(CLOSERS + OPENERS).lower()
+    second = following[:LOOK].strip(CLOSERS + OPENERS).lower()
     if first in _CLINGING or first.endswith(".") or any(c.isdecimal() for c in first + second):
         return False
     return anywhere or second in _JOINERS

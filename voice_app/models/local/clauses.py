@@ -9,7 +9,7 @@ ahead of the ear by then.
 import re
 from dataclasses import dataclass
 
-from voice_app.models.local.clause_ends import ending, may_part, needs_next, plain_end
+from voice_app.models.local.clause_ends import COMMAS, LOOK, OPENERS, ending, may_part, needs_next, plain_ends
 
 _WORD = re.compile(r"\S+")
 _LIST_NUMBER = re.compile(r"\d{1,3}[.)]")
@@ -122,28 +122,39 @@ class ClauseCutter:
         begin = words[0].start()
         for index, match in enumerate(words):
             word, end = match.group(), match.end()
-            early = plain_end(word)
-            if early and self._ends(word[early - 1], begin, match.start() + early, limits):
-                return match.start() + early, "."
+            for early in plain_ends(word):
+                place = match.start() + early
+                if place - begin <= limits.hard and self._ends(word[early - 1], begin, place, limits):
+                    return place, "."
+            if end - begin > limits.hard:
+                return (words[index - 1].end() if index else begin + limits.hard), ","
             if end == len(text):
-                return (begin + limits.hard, ",") if end - begin > limits.hard else None
+                return None
             following = words[index + 1] if index + 1 < len(words) else None
             if not (index == 0 and self._is_list_number(word, begin)):
                 if "\n" in text[end : following.start() if following else len(text)]:
                     return end, "."
-                if following is None and needs_next(word):
+                if needs_next(word) and not self._is_telling(following):
                     return None
                 if self._ends(ending(word, following.group() if following else ""), begin, end, limits):
                     return end, "."
             if following is None:
                 return None
             if end - begin >= limits.joiner:
-                if following.end() == len(text) and not self._finished:
+                grows = following.end() == len(text) and not self._finished
+                if grows and len(following.group()) < LOOK:
                     return None
                 anywhere = end - begin >= limits.anywhere
-                if end - begin >= limits.hard or may_part(word, following.group(), anywhere=anywhere):
+                if may_part(word, following.group(), anywhere=anywhere):
                     return end, ","
         return None
+
+    def _is_telling(self, following: re.Match[str] | None) -> bool:
+        """Whether what there is of the next word says whether a sentence ended before it."""
+        if following is None:
+            return False
+        grows = following.end() == len(self._rest) and not self._finished
+        return not grows or following.group().strip(OPENERS) != ""
 
     def _is_list_number(self, word: str, begin: int) -> bool:
         """Whether `word`, the clause's first, numbers the item of a list."""
@@ -151,6 +162,7 @@ class ClauseCutter:
         return at_line_start and _LIST_NUMBER.fullmatch(word) is not None
 
     def _ends(self, mark: str, begin: int, end: int, limits: Limits) -> bool:
+        """Whether the mark ends a clause that has something to say and is long enough."""
         if not mark or not any(c.isalnum() for c in self._rest[begin:end]):
             return False
-        return (mark != "," and mark != ";") or end - begin >= limits.comma
+        return mark not in COMMAS or end - begin >= limits.comma
