@@ -29,12 +29,14 @@ _LOG2_E, _LN_2 = np.float32(1 / np.log(2)), np.float32(np.log(2))
 _fast = njit(fastmath={"reassoc", "contract", "arcp", "nsz"}, nogil=True, cache=True)
 
 
-def scratch(group: int, positions: int) -> tuple[np.ndarray, np.ndarray]:
-    """What `attend` needs for `group` query heads a KV head and sequences of up to `positions`: scores and
-    sums."""
-    rows = TILE * group
-    return np.empty((rows, -(-positions // PAGE_SIZE) * PAGE_SIZE), np.float32), np.empty(
-        (rows, HEAD_DIM), np.float32
+def scratch(group: int, positions: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What `attend` works in, for `group` query heads a KV head and sequences of up to `positions`: queries,
+    scores and sums."""
+    rows, longest = TILE * group, -(-positions // PAGE_SIZE) * PAGE_SIZE
+    return (
+        np.empty((rows, HEAD_DIM), np.float32),
+        np.empty((rows, longest), np.float32),
+        np.empty((rows, HEAD_DIM), np.float32),
     )
 
 
@@ -58,41 +60,57 @@ def rotate_and_store(qkv, cosine, sine, heads, kv_heads, pages, slots, layer, ke
 
 
 @_fast
-def attend(qkv, heads, kv_heads, firsts, starts, counts, tables, layer, keys, values, scores, sums, out):
+def attend(
+    qkv, heads, kv_heads, firsts, starts, counts, tables, layer, keys, values, queries, scores, sums, out
+):
     """Attention of every row over its own sequence.
 
     Sequence s owns the rows [firsts[s], firsts[s] + counts[s]) of `qkv`, which are its positions from
-    `starts[s]` on; position p lies in page `tables[s, p // 16]`. `scores` and `sums` are `scratch`; `out`
-    [n, heads · 64] gets the result. What lies in a page after a row's position must be finite."""
+    `starts[s]` on; position p lies in page `tables[s, p // 16]`. `queries`, `scores` and `sums` are
+    `scratch`; `out` [n, heads · 64] gets the result. What lies in a page after a row's position must be
+    finite."""
     group = heads // kv_heads
     for kv_head in range(kv_heads):
         for s in range(firsts.shape[0]):
             for i in range(0, counts[s], TILE):
                 rows = min(TILE, counts[s] - i)
-                row, start = firsts[s] + i, starts[s] + i
-                _score(qkv, row, rows, start, group, kv_head, tables[s], layer, keys, scores)
-                end = -(-(start + rows) // PAGE_SIZE) * PAGE_SIZE
+                row, end = firsts[s] + i, starts[s] + i + rows
+                _gather(qkv, row, rows, group, kv_head, queries)
+                _score(rows * group, end, kv_head, tables[s], layer, keys, queries, scores)
+                whole_pages = -(-end // PAGE_SIZE) * PAGE_SIZE
                 for r in range(rows * group):
-                    _softmax(scores[r, :end], start + r // group + 1)
-                _weigh(rows * group, start, group, kv_head, tables[s], layer, values, scores, sums)
+                    _softmax(scores[r, :whole_pages], end - rows + r // group + 1)
+                _weigh(rows * group, end, kv_head, tables[s], layer, values, scores, sums)
                 for r in range(rows * group):
                     at = (kv_head * group + r % group) * HEAD_DIM
                     out[row + r // group, at : at + HEAD_DIM] = sums[r]
 
 
 @_fast
-def _score(qkv, row, rows, start, group, kv_head, table, layer, keys, scores):
-    """Scaled products of the queries of `rows` rows with whole pages of keys."""
-    for first in range(0, start + rows, PAGE_SIZE):
+def _gather(qkv, row, rows, group, kv_head, queries):
+    """The scaled queries of `rows` rows that look at one KV head, one after the other."""
+    for r in range(rows * group):
+        at = (kv_head * group + r % group) * HEAD_DIM
+        for i in range(HEAD_DIM):
+            queries[r, i] = qkv[row + r // group, at + i] * _SCALE
+
+
+@_fast
+def _score(rows, end, kv_head, table, layer, keys, queries, scores):
+    """Products of the queries with whole pages of keys, four keys at a time."""
+    for first in range(0, end, PAGE_SIZE):
         page = keys[table[first // PAGE_SIZE], layer, kv_head]
-        for r in range(rows * group):
-            at = (kv_head * group + r % group) * HEAD_DIM
-            query = qkv[row + r // group, at : at + HEAD_DIM]
-            for slot in range(PAGE_SIZE):
-                dot = np.float32(0)
+        for r in range(rows):
+            for slot in range(0, PAGE_SIZE, 4):
+                a = b = c = d = np.float32(0)
                 for i in range(HEAD_DIM):
-                    dot += query[i] * page[slot, i]
-                scores[r, first + slot] = dot * _SCALE
+                    query = queries[r, i]
+                    a += query * page[slot, i]
+                    b += query * page[slot + 1, i]
+                    c += query * page[slot + 2, i]
+                    d += query * page[slot + 3, i]
+                at = first + slot
+                scores[r, at], scores[r, at + 1], scores[r, at + 2], scores[r, at + 3] = a, b, c, d
 
 
 @_fast
@@ -131,12 +149,12 @@ def _exp(x):
 
 
 @_fast
-def _weigh(rows, start, group, kv_head, table, layer, values, scores, sums):
-    """sums[r] = the values weighed by scores[r]."""
+def _weigh(rows, end, kv_head, table, layer, values, scores, sums):
+    """sums[r] = the values weighed by scores[r], four values at a time."""
     for r in range(rows):
         for i in range(HEAD_DIM):
             sums[r, i] = 0
-    for first in range(0, start + (rows + group - 1) // group, PAGE_SIZE):
+    for first in range(0, end, PAGE_SIZE):
         page = values[table[first // PAGE_SIZE], layer, kv_head]
         for slot in range(0, PAGE_SIZE, 4):
             at = first + slot

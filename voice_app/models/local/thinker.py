@@ -19,7 +19,7 @@ from voice_app.schedulers.base import NoAnswer, Prompt, PromptInputs, SequenceSt
 from voice_app.schedulers.sampler import RequestSampler, sample
 from voice_app.schedulers.stop_strings import StopStrings
 
-_WARM_COUNTS = (1, 8, 32, 256)
+_WARM_ROWS = (1, 8, 32, 256)
 """Rows of the steps that warm up."""
 
 
@@ -105,11 +105,13 @@ class Thinker:
         prompt.state = None
 
     def warm_up(self) -> None:
-        for count in _WARM_COUNTS:
-            count = min(count, self.num_pages * self.page_size, self.max_positions)
+        for rows in _WARM_ROWS:
+            count = min(rows, self.num_pages * self.page_size, self.max_positions)
             pages = range(-(-count // self.page_size))
-            hidden = self._engine.forward(self._engine.embed([0] * count), [Chunk(0, count, pages)])
-            self._engine.logits(hidden[-1:])
+            self._engine.forward(self._engine.embed([0] * count), [Chunk(0, count, pages)])
+        logits = torch.from_numpy(self._engine.logits(np.zeros((1, self._engine.width), np.float32)))
+        sample(logits, [RequestSampler(self._sampling(Sampling(), greedy=True), self._engine.vocab)], [0])
+        self._planned([UserTurn("What is two plus two?", "", spoke=True)], None)
 
     def _prompt(
         self,
