@@ -20,7 +20,11 @@ export class Camera {
   async start(device) {
     this.stop();
     const stream = await navigator.mediaDevices.getUserMedia({
-      video: { deviceId: device ? { ideal: device } : undefined, width: { ideal: 1280 }, height: { ideal: 720 } },
+      video: {
+        deviceId: device ? { ideal: device } : undefined,
+        width: { ideal: 1280 },
+        height: { ideal: 720 },
+      },
     });
     this.stream = stream;
     stream.getVideoTracks()[0].addEventListener("ended", () => {

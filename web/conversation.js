@@ -41,7 +41,10 @@ export class Conversation {
     this.hooks = hooks;
     this.talk = new Talk();
     this.recorder = new Recorder();
-    this.microphone = new Microphone((piece) => this.heard(piece), () => this.microphoneLost());
+    this.microphone = new Microphone(
+      (piece) => this.heard(piece),
+      () => this.microphoneLost(),
+    );
     this.speaker = new Speaker({
       onStarted: (item, frames, time, resumed) => this.sounds(item, frames, time, resumed),
       onPlayed: (item, frames) => this.played(item, frames),
@@ -103,7 +106,12 @@ export class Conversation {
     this.everOpen = this.muted = false;
     const url = new URL("v1/realtime", location.href.replace(/^http/, "ws"));
     const client = new RealtimeClient({
-      url: url.href, key, session: sessionOf(this.settings), resume, history: () => this.talk.history(),
+      url: url.href,
+      key,
+      session: sessionOf(this.settings),
+      resume,
+      extensions: ["word_times", "resume"],
+      history: () => this.talk.history(),
     });
     this.client = client;
     client.on("connection", (connection) => this.client === client && this.connection(connection));
@@ -205,34 +213,24 @@ export class Conversation {
   connection(connection) {
     if (connection.state === "open") this.opened(connection.fresh);
     else if (connection.state === "closed") this.refused(connection);
-    else if (connection.state === "waiting") this.hooks.problem(problems.connectionProblem(connection, this.everOpen));
+    else if (connection.state === "waiting")
+      this.hooks.problem(problems.connectionProblem(connection, this.everOpen));
     this.hooks.changed();
   }
 
   /** @param {boolean} fresh the server knows nothing of what was said */
   opened(fresh) {
     this.hooks.solved("connection");
-    const before = this.everOpen || this.talk.entries.length > 0;
-    if (fresh) {
-      this.sent = { ms: 0, at: 0 };
-      this.talk.hearing = false;
-      this.talk.answering = "none";
-      this.held = false;
-      if (before) this.forgotten();
-    } else {
-      this.hooks.problem(problems.resumed);
+    const { talk } = this;
+    if (this.everOpen || talk.entries.length > 0) {
+      this.hooks.problem(fresh ? problems.forgotten : problems.resumed);
     }
+    // What the lost connection did not bring may never come: what is there is played, and that is the end of it.
+    for (const answer of talk.unheard) if (!answer.soundDone) this.speaker.end(answer.id);
+    if (fresh) this.sent = { ms: 0, at: 0 };
+    talk.hearing = this.held = false;
+    talk.answering = "none";
     this.everOpen = true;
-  }
-
-  /** What the lost session still had to say will not come: what sounds now ends with it. */
-  async forgotten() {
-    this.hooks.problem(problems.forgotten);
-    const stopped = await this.speaker.flush();
-    if (stopped) this.recorder.stopped(stopped.item, stopped.frames);
-    this.quiet();
-    for (const answer of this.talk.unheard) this.talk.interrupted(answer.id, answer.heardMs, performance.now());
-    this.hooks.changed();
   }
 
   /** @param {import("./realtime-client.js").Connection} connection */
@@ -247,17 +245,23 @@ export class Conversation {
     const now = performance.now();
     this.talk.apply(event, now, this.spokenAt(event));
     if (event.type === "session.created") this.serverInstructions ??= event.session.instructions;
-    else if (event.type === "response.output_audio.delta") this.sound(event.item_id, fromBase64(event.delta), now);
+    else if (event.type === "response.output_audio.delta")
+      this.sound(event.item_id, fromBase64(event.delta), now);
     else if (event.type === "response.output_audio.done") this.speaker.end(event.item_id);
     else if (event.type === "input_audio_buffer.speech_started") this.userSpeaks();
     else if (event.type === "input_audio_buffer.speech_stopped") this.sight.end();
-    else if (event.type === "response.done" && event.response.status === "failed") {
-      this.hooks.problem(problems.responseProblem(event.response));
-    } else if (event.type === "error") {
+    else if (event.type === "response.done") this.responseDone(event.response);
+    else if (event.type === "error") {
       const problem = problems.serverProblem(event.error);
       if (problem) this.hooks.problem(problem);
     }
     if (event.type !== "response.output_audio.delta") this.hooks.changed();
+  }
+
+  /** @param {any} response */
+  responseDone(response) {
+    for (const { id } of response.output ?? []) this.speaker.end(id);
+    if (response.status === "failed") this.hooks.problem(problems.responseProblem(response));
   }
 
   userSpeaks() {

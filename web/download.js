@@ -10,7 +10,11 @@ import { heardLetters } from "./talk.js";
 export function download(what, { talk, recorder }, settings) {
   const name = `talk-${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}`;
   if (what === "sound") give(recorder.wav(), `${name}.wav`);
-  else give(new Blob([JSON.stringify(transcript(talk, settings), null, 2)], { type: "application/json" }), `${name}.json`);
+  else
+    give(
+      new Blob([JSON.stringify(transcript(talk, settings), null, 2)], { type: "application/json" }),
+      `${name}.json`,
+    );
 }
 
 /** @param {import("./talk.js").Talk} talk @param {import("./settings.js").Settings} settings */
@@ -30,7 +34,10 @@ function transcript(talk, settings) {
 
 /** Moments as ms after the user's last sound. @param {import("./talk.js").Timing} timing */
 function sinceQuestion({ from, underruns, ...moments }) {
-  const rounded = Object.entries(moments).map(([name, at]) => [name, at === null ? null : Math.round(at - (from ?? at))]);
+  const rounded = Object.entries(moments).map(([name, at]) => [
+    name,
+    at === null ? null : Math.round(at - (from ?? at)),
+  ]);
   return { ...Object.fromEntries(rounded), underruns };
 }
 

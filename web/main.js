@@ -42,7 +42,11 @@ const conversation = new Conversation(settings, {
 /** An earlier page's talk that was not ended. */
 let earlier = recall(sessionStorage);
 if (earlier) conversation.talk = earlier.talk;
-const controls = new Controls(conversation, { start, camera: toggleCamera, canContinue: () => earlier !== null });
+const controls = new Controls(conversation, {
+  start,
+  camera: toggleCamera,
+  canContinue: () => earlier !== null,
+});
 const form = new SettingsView(settings, changed);
 let drawn = false;
 
@@ -63,7 +67,12 @@ async function send(text, images) {
 /** A setting was changed. @param {string} name */
 async function changed(name) {
   save(settings);
-  if (name === "microphone" || name === "echoCancellation" || name === "noiseSuppression" || name === "autoGainControl") {
+  if (
+    name === "microphone" ||
+    name === "echoCancellation" ||
+    name === "noiseSuppression" ||
+    name === "autoGainControl"
+  ) {
     if (conversation.microphoneOn) await conversation.startMicrophone();
   } else if (name === "speaker") {
     await conversation.speaker.choose(settings.speaker);

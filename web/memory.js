@@ -8,7 +8,11 @@ const KEY = "voice-app.talk";
 
 /** @param {Storage} storage @param {Talk} talk @param {Resume | null} resume */
 export function remember(storage, talk, resume) {
-  const entries = talk.entries.map((each) => ({ ...each, timing: null, status: each.status === "open" ? "interrupted" : each.status }));
+  const entries = talk.entries.map((each) => ({
+    ...each,
+    timing: null,
+    status: each.status === "open" ? "interrupted" : each.status,
+  }));
   const { interruptions } = talk;
   try {
     storage.setItem(KEY, JSON.stringify({ entries, interruptions, resume }));

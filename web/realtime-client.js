@@ -5,8 +5,8 @@
 //   await client.connect();
 //   client.appendAudio(int16);            // 24 kHz mono, as it is spoken
 //
-// It reconnects by itself until close(). A server that offers to resume (`session.resume` in session.created)
-// is given its token; to any other the conversation is told again, as items.
+// It reconnects by itself until close(). A server that offers to resume (`session.extensions.resume` in
+// session.created) is given its token; to any other the conversation is told again, as items.
 
 /**
  * Any event, either way. The protocol's own reference names the fields of each type.
@@ -31,6 +31,7 @@
  * @property {string} url ws:// or wss:// address of /v1/realtime
  * @property {string} [key] API key; browsers can only send it as a subprotocol
  * @property {Record<string, any>} [session] what session.update shall say at the start
+ * @property {string[]} [extensions] of this server to ask for: word_times, resume, …
  * @property {() => Record<string, any>[]} [history] items to tell a server that knows nothing of the talk
  * @property {Resume | null} [resume] from an earlier page: `client.resume`
  */
@@ -39,8 +40,10 @@
 const BACKOFF_MS = [250, 500, 1000, 2000, 4000];
 /** A try that has not led to session.created by then is given up, ms. */
 const CONNECT_TIMEOUT_MS = 8000;
+/** Refused. To a client that asked to resume: there is no such session any more. */
+const GONE = 1008;
 /** Closed on purpose: the server does not want this client back. */
-const FINAL_CODES = [1008, 4000, 4001, 4003];
+const FINAL_CODES = [GONE, 4000, 4001, 4003];
 
 export class RealtimeClient {
   /** @param {Options} options */
@@ -172,14 +175,17 @@ export class RealtimeClient {
     const asked = this.resume;
     if (asked) {
       url.searchParams.set("resume", asked.token);
-      url.searchParams.set("after", asked.after);
+      url.searchParams.set("last_event_id", asked.after);
     }
-    const protocols = this.options.key ? ["realtime", `openai-insecure-api-key.${this.options.key}`] : ["realtime"];
+    if (this.options.extensions) url.searchParams.set("extensions", this.options.extensions.join(","));
+    const protocols = this.options.key
+      ? ["realtime", `openai-insecure-api-key.${this.options.key}`]
+      : ["realtime"];
     const socket = new WebSocket(url, protocols);
     this.socket = socket;
     this.timer = setTimeout(() => socket.close(), CONNECT_TIMEOUT_MS);
     socket.onmessage = ({ data }) => this.socket === socket && this.read(JSON.parse(data), asked);
-    socket.onclose = ({ code, reason }) => this.socket === socket && this.lost(code, reason);
+    socket.onclose = ({ code, reason }) => this.socket === socket && this.lost(code, reason, asked);
   }
 
   /** @param {RealtimeEvent} event @param {Resume | null} asked what this connection asked to resume */
@@ -193,20 +199,26 @@ export class RealtimeClient {
   /** @param {RealtimeEvent} event @param {Resume | null} asked */
   begin({ session }, asked) {
     clearTimeout(this.timer);
-    const offer = session.resume;
+    const offer = session.extensions?.resume;
     const fresh = !(asked && offer?.resumed);
     this.resume = offer ? { token: offer.token, after: asked?.after ?? "" } : null;
     this.become("open", { attempt: 0, fresh });
+    this.update(this.session);
     if (fresh) {
-      this.send({ type: "session.update", session: { type: "realtime", ...this.session } });
-      for (const item of this.options.history?.() ?? []) this.send({ type: "conversation.item.create", item });
+      for (const item of this.options.history?.() ?? [])
+        this.send({ type: "conversation.item.create", item });
     }
   }
 
-  /** @param {number} code @param {string} reason */
-  lost(code, reason) {
+  /** @param {number} code @param {string} reason @param {Resume | null} asked */
+  lost(code, reason, asked) {
     const attempt = this.connection.attempt + 1;
     this.drop();
+    if (code === GONE && asked && this.connection.state === "connecting") {
+      this.resume = null;
+      this.dial(0);
+      return;
+    }
     if (FINAL_CODES.includes(code)) {
       this.become("closed", { attempt, code, reason });
       return;

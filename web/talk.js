@@ -38,8 +38,18 @@ const LETTERS_A_MS = 0.016;
 /** @param {string} id @param {"user" | "assistant"} role @returns {Entry} */
 function entry(id, role) {
   return {
-    id, role, text: "", status: "open", marks: [], spoken: false, soundMs: 0, soundDone: false, heardMs: 0,
-    heardAll: false, images: [], timing: null,
+    id,
+    role,
+    text: "",
+    status: "open",
+    marks: [],
+    spoken: false,
+    soundMs: 0,
+    soundDone: false,
+    heardMs: 0,
+    heardAll: false,
+    images: [],
+    timing: null,
   };
 }
 
@@ -62,10 +72,21 @@ function told(entry) {
   const { id, role, text, images } = entry;
   if (role === "assistant") {
     const heard = text.slice(0, heardLetters(entry));
-    return { id, type: "message", role, status: "completed", content: heard ? [{ type: "output_text", text: heard }] : [] };
+    return {
+      id,
+      type: "message",
+      role,
+      status: "completed",
+      content: heard ? [{ type: "output_text", text: heard }] : [],
+    };
   }
   const pictures = images.map((url) => ({ type: "input_image", image_url: url }));
-  return { id, type: "message", role, content: text ? [...pictures, { type: "input_text", text }] : pictures };
+  return {
+    id,
+    type: "message",
+    role,
+    content: text ? [...pictures, { type: "input_text", text }] : pictures,
+  };
 }
 
 export class Talk {
@@ -184,11 +205,12 @@ export class Talk {
     if (answer?.status === "open") answer.heardMs = ms;
   }
 
-  /** Played to its end. @param {string} id @param {number} ms @param {number} at */
+  /** Played to its end, or as far as it came. @param {string} id @param {number} ms @param {number} at */
   finished(id, ms, at) {
     const answer = this.find(id);
     if (answer?.status !== "open") return;
-    Object.assign(answer, { heardMs: ms, heardAll: true, status: "done" });
+    const whole = answer.soundDone || !answer.spoken;
+    Object.assign(answer, { heardMs: ms, heardAll: whole, status: whole ? "done" : "interrupted" });
     if (answer.timing) answer.timing.end = at;
   }
 
@@ -220,7 +242,12 @@ export class Talk {
   answer(id) {
     const answer = this.at(id, "assistant");
     answer.timing ??= {
-      ...this.turn, firstText: null, firstAudio: null, heard: null, end: null, underruns: 0,
+      ...this.turn,
+      firstText: null,
+      firstAudio: null,
+      heard: null,
+      end: null,
+      underruns: 0,
     };
     return answer;
   }
@@ -261,6 +288,8 @@ export class Talk {
 
   /** A sound that led to no message leaves nothing behind. */
   dropSilent() {
-    this.entries = this.entries.filter((each) => each.role !== "user" || each.text || each.images.length || each.status !== "open");
+    this.entries = this.entries.filter(
+      (each) => each.role !== "user" || each.text || each.images.length || each.status !== "open",
+    );
   }
 }

@@ -43,7 +43,8 @@
       const tap = context.createScriptProcessor(256, 1, 1);
       tap.onaudioprocess = ({ inputBuffer, playbackTime }) => {
         const pcm = inputBuffer.getChannelData(0).slice();
-        if (pcm.some((value) => value !== 0)) probe.blocks.push({ pcm, time: playbackTime, at: performance.now() });
+        if (pcm.some((value) => value !== 0))
+          probe.blocks.push({ pcm, time: playbackTime, at: performance.now() });
       };
       connect.call(this, tap);
       connect.call(tap, context.destination);

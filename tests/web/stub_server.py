@@ -198,14 +198,20 @@ class _Talk:
         await self._socket.close(1011)
 
     async def _begin(self) -> None:
-        asked = self._socket.query_params.get("resume")
+        query = self._socket.query_params
+        asked, script = query.get("resume"), self._stub.script
+        if asked and script.forgets:
+            await self._socket.close(1008, "there is no such session any more")
+            return
         session: dict[str, Any] = {
             "id": self._stub.new_id("sess"),
             "object": "realtime.session",
             "type": "realtime",
         }
-        if self._stub.script.offers_resume:
-            session["resume"] = {"token": "token-1", "resumed": bool(asked) and not self._stub.script.forgets}
+        if script.offers_resume and "resume" in query["extensions"]:
+            session["extensions"] = {
+                "resume": {"token": "token-1", "ttl_s": 60, "resumed": asked == "token-1"}
+            }
         await self._send("session.created", session=session)
 
     async def _send(self, kind: str, **fields: Any) -> None:

@@ -39,7 +39,12 @@ def test_a_server_that_offers_it_is_resumed(open_page, stub):
     talk.notice("Go on talking")
     assert stub.connections == 2
     assert len(stub.of_type("conversation.item.create")) == 1
-    assert len(stub.of_type("session.update")) == 1
+    stub.script.forgets = True
+    stub.cut()
+    talk.notice("The server did not know this talk any more")
+    assert stub.connections == 4
+    assert len(stub.of_type("conversation.item.create")) == 3
+    talk.state("Listening")
 
 
 def test_cut_in_mid_answer(open_page, stub):

@@ -18,7 +18,8 @@ class Playback extends AudioWorkletProcessor {
   /** @param {{type: "push", item: string, pcm: Int16Array} | {type: "end", item: string} | {type: "flush" | "hold" | "release"}} command */
   command(command) {
     if (command.type === "push") {
-      if (!this.queue.push(command.item, command.pcm)) this.port.postMessage({ type: "overflow", item: command.item });
+      if (!this.queue.push(command.item, command.pcm))
+        this.port.postMessage({ type: "overflow", item: command.item });
     } else if (command.type === "end") {
       this.queue.end(command.item);
     } else if (command.type === "hold") {

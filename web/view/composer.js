@@ -60,14 +60,20 @@ export class Composer {
 
   render() {
     this.list.hidden = this.waiting.length === 0;
-    this.list.replaceChildren(...this.waiting.map((url, i) => {
-      const remove = el("button", { type: "button", class: "icon", "aria-label": `Take picture ${i + 1} away` }, icon("close"));
-      remove.addEventListener("click", () => {
-        this.waiting.splice(i, 1);
-        this.render();
-        this.message.focus();
-      });
-      return el("li", {}, picture(url, `Picture ${i + 1} for your next message`), remove);
-    }));
+    this.list.replaceChildren(
+      ...this.waiting.map((url, i) => {
+        const remove = el(
+          "button",
+          { type: "button", class: "icon", "aria-label": `Take picture ${i + 1} away` },
+          icon("close"),
+        );
+        remove.addEventListener("click", () => {
+          this.waiting.splice(i, 1);
+          this.render();
+          this.message.focus();
+        });
+        return el("li", {}, picture(url, `Picture ${i + 1} for your next message`), remove);
+      }),
+    );
   }
 }

@@ -82,17 +82,20 @@ export class Controls {
     const [label, look, symbol] = this.face();
     if (this.label.textContent !== label) this.label.textContent = label;
     this.main.className = `primary ${look}`;
-    if (this.icon.getAttribute("href") !== `icons.svg#${symbol}`) this.icon.setAttribute("href", `icons.svg#${symbol}`);
+    if (this.icon.getAttribute("href") !== `icons.svg#${symbol}`)
+      this.icon.setAttribute("href", `icons.svg#${symbol}`);
     byId("talk-buttons").hidden = !conversation.talking;
     this.stop.disabled = !conversation.speaking && conversation.talk.answering === "none";
     /** @type {HTMLButtonElement} */ (byId("download-sound")).disabled = conversation.recorder.empty;
-    /** @type {HTMLButtonElement} */ (byId("download-text")).disabled = conversation.talk.entries.length === 0;
+    /** @type {HTMLButtonElement} */ (byId("download-text")).disabled =
+      conversation.talk.entries.length === 0;
   }
 
   /** @returns {[label: string, look: string, icon: string]} of the main button */
   face() {
     const { talking, microphoneOn, handsFree, muted, held } = this.conversation;
-    if (!talking) return [this.actions.canContinue() ? "Continue the talk" : "Start talking", "", "microphone"];
+    if (!talking)
+      return [this.actions.canContinue() ? "Continue the talk" : "Start talking", "", "microphone"];
     if (!microphoneOn) return ["Use microphone", "", "microphone"];
     if (!handsFree) return held ? ["Let go to send", "held", "voice"] : ["Hold to talk", "", "microphone"];
     return muted ? ["Unmute", "muted", "mute"] : ["Mute", "calm", "microphone"];

@@ -73,7 +73,9 @@ export class TimingView {
       figure(String(talk.interruptions), talk.interruptions === 1 ? "interruption" : "interruptions"),
       figure(String(underruns), underruns === 1 ? "gap in sound" : "gaps in sound"),
     );
-    this.plot.replaceChildren(answers.length ? plot(answers.slice(-PLOTTED)) : hint("Nothing yet: ask something."));
+    this.plot.replaceChildren(
+      answers.length ? plot(answers.slice(-PLOTTED)) : hint("Nothing yet: ask something."),
+    );
     const latest = answers.at(-1)?.timing;
     this.steps.replaceChildren(...(latest ? [bar(latest, true), table(latest)] : [hint("Nothing yet.")]));
   }
@@ -88,7 +90,13 @@ const figure = (value, label) => el("div", { class: "figure" }, el("b", {}, valu
 /** @param {Timing} timing */
 function table(timing) {
   const rows = steps(timing).map(({ name, label, ms }) =>
-    el("tr", {}, el("th", { scope: "row" }, el("i", { class: `step-${name}` }), label), el("td", {}, seconds(ms))));
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, el("i", { class: `step-${name}` }), label),
+      el("td", {}, seconds(ms)),
+    ),
+  );
   return el("table", { class: "steps" }, el("tbody", {}, ...rows));
 }
 
@@ -104,7 +112,11 @@ function plot(answers) {
     chart.append(svg("text", { x: 0, y: y + 4 }, `${((part * top) / 1000).toFixed(1)} s`));
   }
   answers.forEach((answer, i) => {
-    const column = svg("g", {}, svg("title", {}, `${seconds(values[i])}${answer.status === "interrupted" ? ", interrupted" : ""}`));
+    const column = svg(
+      "g",
+      {},
+      svg("title", {}, `${seconds(values[i])}${answer.status === "interrupted" ? ", interrupted" : ""}`),
+    );
     let y = 112;
     for (const { name, ms } of steps(/** @type {Timing} */ (answer.timing)).slice(0, -1)) {
       const height = (ms / top) * 96;

@@ -23,18 +23,27 @@ export class Notices {
     if (this.shown.get(problem.id)?.problem.text === problem.text) return;
     this.clear(problem.id);
     const { action, kind } = problem;
-    const row = el("div", { class: `notice ${kind}`, role: kind === "error" ? "alert" : "status" }, el("p", {}, problem.text));
+    const row = el(
+      "div",
+      { class: `notice ${kind}`, role: kind === "error" ? "alert" : "status" },
+      el("p", {}, problem.text),
+    );
     if (action) {
       const button = el("button", { type: "button", class: "plain" }, LABELS[action]);
       button.addEventListener("click", () => this.onAction(action));
       row.append(button);
     }
-    const close = el("button", { type: "button", class: "icon", "aria-label": "Close this message" }, icon("close"));
+    const close = el(
+      "button",
+      { type: "button", class: "icon", "aria-label": "Close this message" },
+      icon("close"),
+    );
     close.addEventListener("click", () => this.clear(problem.id));
     row.append(close);
     this.box.append(row);
     this.shown.set(problem.id, { problem, row });
-    if (kind === "info") setTimeout(() => this.shown.get(problem.id)?.row === row && this.clear(problem.id), INFO_MS);
+    if (kind === "info")
+      setTimeout(() => this.shown.get(problem.id)?.row === row && this.clear(problem.id), INFO_MS);
   }
 
   /** @param {string} id */

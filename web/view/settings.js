@@ -21,7 +21,11 @@ const HINTS = {
 };
 
 /** @type {[name: "microphone" | "speaker" | "camera", kind: MediaDeviceKind][]} */
-const DEVICES = [["microphone", "audioinput"], ["speaker", "audiooutput"], ["camera", "videoinput"]];
+const DEVICES = [
+  ["microphone", "audioinput"],
+  ["speaker", "audiooutput"],
+  ["camera", "videoinput"],
+];
 
 export class SettingsView {
   /**
@@ -89,8 +93,12 @@ export class SettingsView {
   async listDevices() {
     const devices = (await navigator.mediaDevices?.enumerateDevices()) ?? [];
     for (const [name, kind] of DEVICES) {
-      const found = devices.filter((device) => device.kind === kind && device.deviceId && device.deviceId !== "default");
-      const options = found.map((device, i) => el("option", { value: device.deviceId }, device.label || `${name} ${i + 1}`));
+      const found = devices.filter(
+        (device) => device.kind === kind && device.deviceId && device.deviceId !== "default",
+      );
+      const options = found.map((device, i) =>
+        el("option", { value: device.deviceId }, device.label || `${name} ${i + 1}`),
+      );
       this.field(name).replaceChildren(el("option", { value: "" }, "The system's choice"), ...options);
       const chosen = found.some((device) => device.deviceId === this.settings[name]);
       this.field(name).value = chosen ? this.settings[name] : "";

@@ -20,7 +20,9 @@ export class Transcript {
 
   /** @param {Entry[]} entries */
   render(entries) {
-    const shown = entries.filter((each) => each.role === "user" || heardLetters(each) > 0 || each.status !== "open");
+    const shown = entries.filter(
+      (each) => each.role === "user" || heardLetters(each) > 0 || each.status !== "open",
+    );
     const follow = this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight < FOLLOW;
     this.welcome.hidden = shown.length > 0;
     this.remove(shown);
@@ -29,7 +31,8 @@ export class Transcript {
       const row = this.draw(each);
       changed ||= row !== null;
       const here = this.rows.get(each.id)?.row;
-      if (here && this.list.children[index] !== here) this.list.insertBefore(here, this.list.children[index] ?? null);
+      if (here && this.list.children[index] !== here)
+        this.list.insertBefore(here, this.list.children[index] ?? null);
     });
     if (changed && follow) this.scroll.scrollTop = this.scroll.scrollHeight;
   }
@@ -47,7 +50,14 @@ export class Transcript {
   /** @param {Entry} entry @returns {HTMLLIElement | null} the row, if it had to be drawn */
   draw(entry) {
     const heard = heardLetters(entry);
-    const drawn = [heard, entry.text.length, entry.status, entry.images.length, lagText(entry.timing), entry.timing?.end].join();
+    const drawn = [
+      heard,
+      entry.text.length,
+      entry.status,
+      entry.images.length,
+      lagText(entry.timing),
+      entry.timing?.end,
+    ].join();
     const known = this.rows.get(entry.id);
     if (known?.drawn === drawn) return null;
     const row = known?.row ?? el("li", { class: `entry ${entry.role}`, "data-id": entry.id });

@@ -9,7 +9,9 @@ import { Yielding } from "../../../web/yielding.js";
 
 /** A sine of `frequency` Hz at `rate`. */
 const sine = (frequency, rate, seconds) =>
-  Float32Array.from({ length: Math.round(rate * seconds) }, (_, i) => Math.sin((2 * Math.PI * frequency * i) / rate));
+  Float32Array.from({ length: Math.round(rate * seconds) }, (_, i) =>
+    Math.sin((2 * Math.PI * frequency * i) / rate),
+  );
 
 /** `input` through `resampler` in blocks of 128, as a worklet is given it. */
 function inBlocks(resampler, input) {
@@ -36,7 +38,10 @@ for (const from of [16000, 24000, 44100, 48000, 96000]) {
   test(`resampling from ${from} Hz keeps speech and length`, () => {
     for (const frequency of [100, 1000, 3400, 0.4 * Math.min(from, 24000)]) {
       const got = inBlocks(new Resampler(from, 24000), sine(frequency, from, 1)).subarray(2400, 21600);
-      assert.ok(Math.abs(decibel(rms(got) / Math.SQRT1_2)) < 0.3, `${frequency} Hz: ${decibel(rms(got) / Math.SQRT1_2)} dB`);
+      assert.ok(
+        Math.abs(decibel(rms(got) / Math.SQRT1_2)) < 0.3,
+        `${frequency} Hz: ${decibel(rms(got) / Math.SQRT1_2)} dB`,
+      );
       assert.ok(purity(got, frequency, 24000) > 0.9999, `${frequency} Hz: ${purity(got, frequency, 24000)}`);
     }
     const length = inBlocks(new Resampler(from, 24000), sine(440, from, 2)).length;
@@ -71,7 +76,10 @@ test("an item plays once enough of it waits, and ends", () => {
   it.push("a", Int16Array.of(3, 4, 5));
   it.end("a");
   const { notes, output } = pull(it);
-  assert.deepEqual(notes, [{ type: "started", item: "a", frames: 0 }, { type: "finished", item: "a", frames: 5 }]);
+  assert.deepEqual(notes, [
+    { type: "started", item: "a", frames: 0 },
+    { type: "finished", item: "a", frames: 5 },
+  ]);
   assert.deepEqual(output.slice(0, 5), [1, 2, 3, 4, 5]);
 });
 
@@ -81,7 +89,10 @@ test("items follow each other without a gap", () => {
   it.push("b", Int16Array.of(5, 6, 7, 8));
   const { notes, output } = pull(it);
   assert.deepEqual(output, [1, 2, 3, 4, 5, 6, 7, 8]);
-  assert.deepEqual(notes.map(({ type, item }) => `${type} ${item}`), ["started a", "finished a", "started b"]);
+  assert.deepEqual(
+    notes.map(({ type, item }) => `${type} ${item}`),
+    ["started a", "finished a", "started b"],
+  );
 });
 
 test("an empty queue waits, resumes with a longer start, and says so", () => {
@@ -146,7 +157,10 @@ test("the recording holds what was heard, where it was heard", async () => {
 
 test("a hold is silence without loss", () => {
   const it = queue();
-  it.push("a", Int16Array.from({ length: 16 }, (_, i) => i + 1));
+  it.push(
+    "a",
+    Int16Array.from({ length: 16 }, (_, i) => i + 1),
+  );
   it.end("a");
   pull(it, 4);
   it.hold();
@@ -173,7 +187,10 @@ const pieces = (count, level) => new Array(count).fill(level);
 
 test("the answer yields within 100 ms of speech and goes on half a second after a cough", () => {
   const said = yields([...pieces(50, 0.001), ...pieces(8, 0.1), ...pieces(40, 0.001)], 0.1);
-  assert.deepEqual(said, [["hold", 1040], ["release", 1660]]);
+  assert.deepEqual(said, [
+    ["hold", 1040],
+    ["release", 1660],
+  ]);
 });
 
 test("it does not yield to a click, to noise, to its own echo, or when nothing sounds", () => {

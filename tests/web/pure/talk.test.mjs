@@ -8,7 +8,10 @@ import { lag, steps } from "../../../web/view/latency.js";
 
 const answer = { response_id: "r", item_id: "a", output_index: 0, content_index: 0 };
 const delta = (text, start) => ({
-  type: "response.output_audio_transcript.delta", ...answer, delta: text, ...(start === undefined ? {} : { start_time: start }),
+  type: "response.output_audio_transcript.delta",
+  ...answer,
+  delta: text,
+  ...(start === undefined ? {} : { start_time: start }),
 });
 
 /** A talk in which a question was asked and "one two three" is being said. */
@@ -46,6 +49,15 @@ test("without word times, words follow the share of the sound, and only whole on
   assert.equal(heardLetters(talk.find("a")), "one two three".length);
 });
 
+test("an answer of which no more came ends where it was heard", () => {
+  const talk = answered([0, 0.5, 1]);
+  talk.finished("a", 700, 3000);
+  const entry = talk.find("a");
+  assert.equal(entry.status, "interrupted");
+  assert.equal(entry.text.slice(0, heardLetters(entry)), "one two ");
+  assert.equal(talk.interruptions, 0);
+});
+
 test("an interrupted answer keeps what was heard, whatever comes after", () => {
   const talk = answered([0, 0.5, 1]);
   talk.interrupted("a", 600, 2000);
@@ -66,37 +78,81 @@ test("an answer that nobody heard is not told again", () => {
 
 test("the same item told twice is there once", () => {
   const talk = answered([0, 0.5, 1]);
-  talk.apply({ type: "conversation.item.input_audio_transcription.completed", item_id: "u", transcript: " Hi. " }, 1100);
-  const item = { id: "u", type: "message", role: "user", content: [{ type: "input_audio", transcript: "Hi." }] };
+  talk.apply(
+    { type: "conversation.item.input_audio_transcription.completed", item_id: "u", transcript: " Hi. " },
+    1100,
+  );
+  const item = {
+    id: "u",
+    type: "message",
+    role: "user",
+    content: [{ type: "input_audio", transcript: "Hi." }],
+  };
   talk.apply({ type: "conversation.item.added", item }, 1100);
   talk.apply({ type: "conversation.item.done", item }, 1100);
-  assert.deepEqual(talk.entries.map((each) => [each.id, each.text]), [["u", "Hi."], ["a", "one two three"]]);
+  assert.deepEqual(
+    talk.entries.map((each) => [each.id, each.text]),
+    [
+      ["u", "Hi."],
+      ["a", "one two three"],
+    ],
+  );
 });
 
 test("a sound that led to no turn leaves nothing", () => {
   const talk = new Talk();
   talk.apply({ type: "input_audio_buffer.speech_started", item_id: "x", audio_start_ms: 0 }, 0);
   talk.apply({ type: "input_audio_buffer.speech_started", item_id: "y", audio_start_ms: 0 }, 0);
-  assert.deepEqual(talk.entries.map((each) => each.id), ["y"]);
+  assert.deepEqual(
+    talk.entries.map((each) => each.id),
+    ["y"],
+  );
 });
 
 test("the steps of a turn add up to the wait and the speaking", () => {
   const talk = answered([0, 0.5, 1]);
   talk.started("a", 1350);
+  talk.apply({ type: "response.output_audio.done", ...answer }, 1400);
   talk.finished("a", 1500, 2850);
   const { timing } = talk.find("a");
   assert.equal(lag(timing), 850);
-  assert.deepEqual(steps(timing).map(({ name, ms }) => [name, ms]),
-    [["silence", 500], ["think", 200], ["voice", 100], ["travel", 50], ["speak", 1500]]);
+  assert.deepEqual(
+    steps(timing).map(({ name, ms }) => [name, ms]),
+    [
+      ["silence", 500],
+      ["think", 200],
+      ["voice", 100],
+      ["travel", 50],
+      ["speak", 1500],
+    ],
+  );
 });
 
 test("a moment that never came takes no time", () => {
-  const timing = { from: 100, noticed: 300, firstText: null, firstAudio: 500, heard: 450, end: null, underruns: 0 };
-  assert.deepEqual(steps(timing).map(({ ms }) => ms), [200, 0, 200, 0, 0]);
+  const timing = {
+    from: 100,
+    noticed: 300,
+    firstText: null,
+    firstAudio: 500,
+    heard: 450,
+    end: null,
+    underruns: 0,
+  };
+  assert.deepEqual(
+    steps(timing).map(({ ms }) => ms),
+    [200, 0, 200, 0, 0],
+  );
 });
 
 const moment = {
-  connection: "open", everOpen: true, talking: true, microphone: true, listening: true, hearing: false, answering: false, speaking: false,
+  connection: "open",
+  everOpen: true,
+  talking: true,
+  microphone: true,
+  listening: true,
+  hearing: false,
+  answering: false,
+  speaking: false,
   sinceInterruption: Infinity,
 };
 
@@ -130,6 +186,12 @@ test("a talk outlives the page, its pictures only as far as the tab's storage go
   remember(storage, talk, { token: "t", after: "e" });
   const found = recall(storage);
   assert.deepEqual(found.resume, { token: "t", after: "e" });
-  assert.deepEqual(found.talk.entries.map(({ id, text, images }) => [id, text, images]), [["u", "", []], ["a", "one two three", []]]);
+  assert.deepEqual(
+    found.talk.entries.map(({ id, text, images }) => [id, text, images]),
+    [
+      ["u", "", []],
+      ["a", "one two three", []],
+    ],
+  );
   assert.equal(found.talk.interruptions, 1);
 });
