@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # index offers a CPU build under another address: make serve TORCH_INDEX=ADDRESS
 TORCH ?= torch==2.13.0
 TORCH_OPTIONS := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
 HOST ?= 127.0.0.1
 PORT ?= 8000
 ARGS ?=

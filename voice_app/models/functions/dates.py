@@ -46,8 +46,8 @@ _NEAR = re.compile(
     r"(?: date| day)?(?: be| going to be)?"
 )
 _UNTIL = re.compile(
-    r"(?:how (?:many (?:more )?)?(?P<unit>days|weeks|long|far)(?: is it| is| are there| are| were| left| do we have"
-    r"| remain| to go| away)*(?: until| till| til| before| to)|(?P<when>when is)|how far away is"
+    r"(?:how (?:many (?:more )?)?(?P<unit>days|weeks|long|far)(?: is it| is| are there| are| were| left"
+    r"| do we have| remain| to go| away)*(?: until| till| til| before| to)|(?P<when>when is)|how far away is"
     r"|how many (?P<away>days|weeks) away is)(?: the)? (?P<date>.+?)(?: from now| from today)?"
 )
 _WHICH_DAY = re.compile(
