@@ -9,7 +9,10 @@ import pytest
 import voices
 from onnx import TensorProto, helper
 
+from voice_app.bench.voice import Speaker
+from voice_app.config import PackConfig
 from voice_app.errors import InputError, ModelFileError
+from voice_app.messages import PromptParams
 from voice_app.models.local.acoustic import AcousticModel, Edges
 from voice_app.models.local.onnx_session import onnx_session
 from voice_app.models.local.phonemes import Phonemizer
@@ -81,6 +84,25 @@ def test_a_voice_of_several_speakers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     frames = speech.frames(0, len(speech))
     assert frames.shape == (len(speech), voice.channels)
     assert set(frames[:, -1]) == {1.0}
+
+
+@pytest.mark.models
+def test_each_turn_has_the_speaker_that_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = Speaker(PackConfig(voice=str(voices.packaged()))).say("Good morning.").samples
+    path = voices.of_two_speakers(tmp_path)
+    monkeypatch.setenv("VOICE_APP_HOME", str(tmp_path))
+    speaker = Speaker(PackConfig(voice=str(path)))
+    anna, bert = (speaker.say("Good morning.", PromptParams(voice=name)).samples for name in ("anna", "bert"))
+    assert np.abs(anna - usual).max() < 1e-4
+    assert anna.shape == bert.shape
+    assert np.abs(bert - usual).max() > 1e-2
+
+
+@pytest.mark.models
+def test_another_voice_brings_its_own_rate(tmp_path: Path) -> None:
+    speaker = Speaker(PackConfig(voice=str(voices.with_settings(tmp_path, audio={"sample_rate": 16000}))))
+    assert speaker.decoder.spec.sample_rate == 16000
+    assert speaker.talker.voice.name == "en_US-changed-medium"
 
 
 @pytest.mark.models

@@ -74,7 +74,7 @@ class TalkerAr:
     max_states = _MAX_STATES
 
     def __init__(self, voice: PiperVoice, tokens: TokenDecoder, threads: int) -> None:
-        self._voice = voice
+        self.voice = voice
         self._tokens = tokens
         self._phonemizer = Phonemizer(voice.settings.phoneme_id_map)
         self._acoustic = AcousticModel(voice, threads)
@@ -97,7 +97,7 @@ class TalkerAr:
             params = payload.request
             if not _SPEEDS[0] <= params.speed <= _SPEEDS[1]:
                 raise InputError(f"speed {params.speed}: must be {_SPEEDS[0]} to {_SPEEDS[1]}", param="speed")
-            talk.speaker = self._voice.speaker(params.voice)
+            talk.speaker = self.voice.speaker(params.voice)
             talk.speed = params.speed
             talk.frames_left = params.max_frames
         elif isinstance(payload, TokenVector):
@@ -140,7 +140,7 @@ class TalkerAr:
     def _closed(self, talk: _Talk, frames: CodeFrames | None) -> CodeFrames:
         """The turn's last payload: `frames`, if there are any. A text spoken to its end is marked whole, with
         what is never spoken (emoji) after its last word."""
-        rows = frames.frames if frames else np.empty((0, self._voice.channels), np.float32)
+        rows = frames.frames if frames else np.empty((0, self.voice.channels), np.float32)
         marks = frames.marks if frames else ()
         if talk.frames_left != 0 and (not marks or marks[-1].chars < talk.cutter.length):
             marks = (*marks, FrameMark(talk.cutter.length, talk.frames))
