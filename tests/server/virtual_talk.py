@@ -13,7 +13,17 @@ from conformance import Checker, Event
 from voice_app import messages as m
 from voice_app.errors import VoiceAppError
 from voice_app.server.protocol.config import AudioInput
-from voice_app.server.session.actions import Action, Cancel, Close, DropAudio, Send, Submit
+from voice_app.server.session.actions import (
+    Action,
+    Cancel,
+    Close,
+    Count,
+    DropAudio,
+    Observe,
+    Send,
+    SendBinary,
+    Submit,
+)
 from voice_app.server.session.microphone import Microphone
 from voice_app.server.session.session import Session
 from voice_app.server.settings import TalkSettings
@@ -168,7 +178,7 @@ class VirtualTalk:
                 case Cancel(turn):
                     self.cancelled.append(turn)
                     self._queue = [entry for entry in self._queue if entry[2] != turn]
-                case DropAudio():
+                case DropAudio() | SendBinary() | Observe() | Count():
                     pass
                 case Close():
                     self.closed = action

@@ -3,22 +3,38 @@
 import time
 from typing import Any
 
-from fastapi import FastAPI, Response, WebSocket
+from fastapi import FastAPI, Request, Response, WebSocket
+from fastapi.responses import JSONResponse
 
-from voice_app.config import PipelineConfig
+from voice_app.errors import StoreError
 from voice_app.pipeline import graph
 from voice_app.pipeline.client import PipelineStatus, WorkerState
+from voice_app.server import auth
+from voice_app.server.client_secrets import make_secret
+from voice_app.server.hub import Hub, make_hub
 from voice_app.server.page import mount_page
 from voice_app.server.pipeline import Pipeline
+from voice_app.server.protocol.client_events import EVENT_TYPES
+from voice_app.server.protocol.config import Extensions
+from voice_app.server.protocol.errors import INVALID_REQUEST, SERVER_ERROR, ProtocolError
 from voice_app.server.settings import ServerSettings
 from voice_app.server.websocket import serve_talk
 
 
-def create_app(pipeline: Pipeline, settings: ServerSettings | None = None) -> FastAPI:
-    """The application over a started `pipeline`, whose owner stops it."""
+def create_app(pipeline: Pipeline, settings: ServerSettings | None = None, hub: Hub | None = None) -> FastAPI:
+    """The application over a started `pipeline`, whose owner stops it; `hub`: of one's own, with keys and a
+    store."""
     settings = settings or ServerSettings()
+    hub = hub or make_hub(pipeline, settings)
     app = FastAPI(title="voice-app", docs_url=None, redoc_url=None)
-    started = int(time.time())
+    _add_operations(app, hub)
+    _add_api(app, hub)
+    mount_page(app)
+    return app
+
+
+def _add_operations(app: FastAPI, hub: Hub) -> None:
+    """What operators ask."""
 
     @app.get("/health")
     def health() -> dict[str, str]:
@@ -27,22 +43,68 @@ def create_app(pipeline: Pipeline, settings: ServerSettings | None = None) -> Fa
 
     @app.get("/ready")
     def ready(response: Response) -> dict[str, Any]:
-        """Whether turns can be taken, with a row for each stage."""
-        status = pipeline.status()
-        response.status_code = 200 if status.ready else 503
-        return {"ready": status.ready, "turns": status.turns, "stages": _rows(status)}
+        """Whether talks can be taken, with a row for each stage."""
+        status = hub.pipeline.status()
+        store = hub.store is None or hub.store.connected
+        is_ready = status.ready and store and not hub.draining
+        response.status_code = 200 if is_ready else 503
+        return {
+            "ready": is_ready,
+            "draining": hub.draining,
+            "store": store,
+            "talks": hub.admission.talks,
+            "turns": status.turns,
+            "stages": _rows(status),
+        }
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        return Response(hub.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+def _add_api(app: FastAPI, hub: Hub) -> None:
+    """What clients use."""
+    started = int(time.time())
 
     @app.get("/v1/models")
     def models() -> dict[str, Any]:
-        model = {"id": settings.talk.model, "object": "model", "created": started, "owned_by": "voice-app"}
+        name = hub.settings.talk.model
+        model = {"id": name, "object": "model", "created": started, "owned_by": "voice-app"}
         return {"object": "list", "data": [model]}
+
+    @app.get("/v1/realtime/capabilities")
+    def capabilities() -> dict[str, Any]:
+        return {
+            "model": hub.settings.talk.model,
+            "client_events": list(EVENT_TYPES),
+            "audio_formats": ["audio/pcm", "audio/pcmu", "audio/pcma"],
+            "turn_detection": ["server_vad"],
+            "input_audio_transcription": hub.settings.talk.transcribes,
+            "extensions": [name for name in Extensions.model_fields if name != "resume" or hub.store],
+        }
+
+    @app.post("/v1/realtime/client_secrets")
+    async def client_secrets(request: Request) -> JSONResponse:
+        key = auth.OPEN if not hub.keys else hub.keys.find(auth.credential(request.headers, ()) or "")
+        if key is None:
+            return _refused(401, INVALID_REQUEST, "invalid_api_key", "Incorrect API key provided.")
+        try:
+            body = await request.json() if await request.body() else {}
+            return JSONResponse(await make_secret(hub, key, body))
+        except ProtocolError as error:
+            return _refused(400, INVALID_REQUEST, error.code, error.message, error.param)
+        except ValueError as error:
+            return _refused(400, INVALID_REQUEST, "invalid_value", f"The body is not JSON ({error}).")
+        except StoreError as error:
+            return _refused(503, SERVER_ERROR, error.code, error.message)
 
     @app.websocket("/v1/realtime")
     async def realtime(socket: WebSocket) -> None:
-        await serve_talk(socket, pipeline, settings)
+        await serve_talk(socket, hub)
 
-    mount_page(app)
-    return app
+
+def _refused(status: int, kind: str, code: str, message: str, param: str | None = None) -> JSONResponse:
+    return JSONResponse({"error": {"type": kind, "code": code, "message": message, "param": param}}, status)
 
 
 def _rows(status: PipelineStatus) -> list[dict[str, Any]]:
@@ -61,10 +123,3 @@ def _rows(status: PipelineStatus) -> list[dict[str, Any]]:
         if stage in of
         for name, worker in (of[stage],)
     ]
-
-
-def serve(config: PipelineConfig, *, host: str = "127.0.0.1", port: int = 8000) -> int:
-    """What `voice-app serve` does; see `voice_app.server.serving`."""
-    from voice_app.server import serving
-
-    return serving.serve(config, host=host, port=port)

@@ -9,20 +9,38 @@ does not read can so delay nothing but its own messages.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 import msgspec
 
 from voice_app.errors import VoiceAppError
 from voice_app.messages import TurnId
+from voice_app.server.limits import Bucket
+from voice_app.server.metrics import Metrics
 from voice_app.server.outbox import Outbox
 from voice_app.server.pipeline import Pipeline, TurnEvents
-from voice_app.server.session.actions import Action, Cancel, Close, DropAudio, Send, Submit
+from voice_app.server.protocol.errors import ProtocolError
+from voice_app.server.session.actions import (
+    Action,
+    Cancel,
+    Close,
+    Count,
+    DropAudio,
+    Observe,
+    Send,
+    SendBinary,
+    Submit,
+)
 from voice_app.server.session.session import Session
 
 log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
+
+PART_TIMEOUT_S = 2.0
+"""A client that is told to go has so long to take what was sent before."""
+LIMIT_NOTICE_S = 1.0
+"""A client that sends too much is told so once in so many seconds, not for each event."""
 
 
 class Socket(Protocol):
@@ -40,17 +58,34 @@ class Socket(Protocol):
 
 
 class Driver:
-    """Runs one session. `send_timeout_s`: a client that takes nothing for so long is given up."""
+    """Runs one session. `keep` gets the id and the encoding of every event sent that is not audio, `acted` is
+    called whenever the session may have changed. `events_per_s`: what the client may send."""
 
     def __init__(
-        self, session: Session, socket: Socket, pipeline: Pipeline, outbox: Outbox, send_timeout_s: float
+        self,
+        session: Session,
+        socket: Socket,
+        pipeline: Pipeline,
+        outbox: Outbox,
+        metrics: Metrics,
+        *,
+        event_prefix: str,
+        send_timeout_s: float,
+        events_per_s: float = 1e9,
+        keep: Callable[[str, bytes], None] | None = None,
+        acted: Callable[[], None] = lambda: None,
     ) -> None:
-        self._session = session
+        self.session = session
         self._socket = socket
         self._pipeline = pipeline
         self._outbox = outbox
+        self._metrics = metrics
+        self._event_prefix = event_prefix
         self._send_timeout_s = send_timeout_s
-        self._turns: dict[TurnId, TurnEvents] = {}
+        self._keep = keep
+        self._acted = acted
+        self._allowance = Bucket(events_per_s, 2 * events_per_s)
+        self._noticed_at = float("-inf")
         self._readers: set[asyncio.Task[None]] = set()
         self._moved = asyncio.Event()
         """Set whenever the session was told something: there may be room again."""
@@ -60,10 +95,13 @@ class Driver:
         self._fault: BaseException | None = None
         self._over = asyncio.Event()
 
-    async def run(self) -> None:
-        """Until the client is gone or the session is over; leaves no work behind."""
-        self._session.start()
-        self._act()
+    async def run(self, replay: Callable[[], None] = lambda: None) -> None:
+        """Until the client is gone or the session is over; leaves no work behind. `replay` is called once
+        the client was told what session it has."""
+        self.session.start()
+        self.act()
+        replay()
+        self.act()
         parts = [
             asyncio.create_task(self._receive(), name="receive"),
             asyncio.create_task(self._emit(), name="emit"),
@@ -76,14 +114,15 @@ class Driver:
             if self._fault is not None:
                 raise self._fault
             if self._closing is not None:
+                parts[1].cancel()
                 await self._part(self._closing)
         except ConnectionError:
             log.info("the client is gone")
         except TimeoutError:
             log.info("the client has taken nothing for %g s: connection dropped", self._send_timeout_s)
         finally:
-            self._session.close()
-            self._act()
+            self.session.close(now())
+            self.act()
             if self._timer is not None:
                 self._timer.cancel()
             for task in (*parts, *self._readers):
@@ -93,7 +132,7 @@ class Driver:
     async def _part(self, close: Close) -> None:
         """Let what was sent before leave, then close."""
         try:
-            async with asyncio.timeout(2.0):
+            async with asyncio.timeout(PART_TIMEOUT_S):
                 while self._outbox:
                     await self._socket.send(await self._outbox.get())
                 await self._socket.close(close.code, close.reason)
@@ -102,51 +141,73 @@ class Driver:
 
     async def _receive(self) -> None:
         async for message in self._socket.messages():
-            self._session.receive(message, now())
-            self._act()
+            if self._allowance.take(1, now()):
+                self.session.receive(message, now())
+            elif now() - self._noticed_at > LIMIT_NOTICE_S:
+                self._noticed_at = now()
+                self.session.error(ProtocolError("rate_limit_exceeded", "Too many events a second."))
+            self.act()
 
     async def _emit(self) -> None:
         while True:
             data = await self._outbox.get()
             async with asyncio.timeout(self._send_timeout_s):
                 await self._socket.send(data)
-            if self._outbox.calm:
-                self._tell_calm()
-
-    def _tell_calm(self) -> None:
-        if self._session.congested:
-            self._session.congested = False
-            self._tick()
+            if self._outbox.calm and self.session.congested:
+                self.session.congested = False
+                self._tick()
 
     def _tick(self) -> None:
-        self._session.tick(now())
-        self._act()
+        self.session.tick(now())
+        self.act()
 
     async def _read(self, turn: TurnId, stream: TurnEvents) -> None:
         """One turn's events; the next is taken only when the session has room for it."""
         try:
             async for event in stream:
-                while not self._session.room(turn):
+                while not self.session.room(turn):
                     self._moved.clear()
                     await self._moved.wait()
-                self._session.event(turn, event, now())
-                self._act()
+                self.session.event(turn, event, now())
+                self.act()
         except VoiceAppError as error:
-            self._session.failed(turn, error, now())
-            self._act()
+            self.session.failed(turn, error, now())
+            self.act()
         finally:
-            self._turns.pop(turn, None)
             await stream.aclose()
+
+    # ------------------------------------------------------------------------------ what others may want
+
+    def end(self, error: ProtocolError, code: int) -> None:
+        """Tell the client why, and close."""
+        self.session.end(error, code)
+        self.act()
+
+    def finish_up(self) -> None:
+        """Let the turn in progress end, then close."""
+        self.session.finish_up(now())
+        self.act()
+
+    def close(self, close: Close) -> None:
+        """Close once what was sent before has left."""
+        if self._closing is None:
+            self._closing = close
+        self._over.set()
+
+    def resend(self, data: bytes) -> None:
+        """Send an event again, as it was."""
+        self._outbox.put(data.decode())
 
     # ----------------------------------------------------------------------------- what the session wants
 
-    def _act(self) -> None:
+    def act(self) -> None:
         """Never waits."""
-        for action in self._session.take():
+        for action in self.session.take():
             self._carry_out(action)
-        self._session.congested = not self._outbox.calm
+        self.session.congested = not self._outbox.calm
         if self._outbox.full:
-            self._close(Close(1013, "the client reads too slowly"))
+            self.close(Close(1013, "the client reads too slowly"))
+        self._acted()
         self._moved.set()
         self._arm()
 
@@ -156,19 +217,26 @@ class Driver:
                 self._pipeline.cancel(turn)
             case Submit():
                 self._submit(action)
-            case Send(event, response):
-                self._events += 1
-                event["event_id"] = f"event_{self._session.id[5:]}_{self._events}"
-                self._outbox.put(_encode(event).decode(), response)
+            case Send():
+                self._send(action)
+            case SendBinary(data, response):
+                self._outbox.put(data, response)
             case DropAudio(response):
                 self._outbox.drop_audio(response)
+            case Observe(measure, seconds):
+                self._metrics.observe(measure, seconds)
+            case Count(tally, label):
+                self._metrics.count(tally, label)
             case Close():
-                self._close(action)
+                self.close(action)
 
-    def _close(self, close: Close) -> None:
-        if self._closing is None:
-            self._closing = close
-        self._over.set()
+    def _send(self, send: Send) -> None:
+        self._events += 1
+        event_id = f"{self._event_prefix}_{self._events}"
+        data = _encode({**send.event, "event_id": event_id})
+        self._outbox.put(data.decode(), send.response)
+        if self._keep is not None and send.response is None:
+            self._keep(event_id, data)
 
     def _submit(self, submit: Submit) -> None:
         turn = submit.request.turn
@@ -178,7 +246,6 @@ class Driver:
             # The session hears of it as of any failure, but not while it still decides.
             asyncio.get_running_loop().call_soon(self._refused, turn, error)
             return
-        self._turns[turn] = stream
         reader = asyncio.create_task(self._read(turn, stream), name=f"turn {turn.turn}")
         self._readers.add(reader)
         reader.add_done_callback(self._reader_done)
@@ -191,14 +258,14 @@ class Driver:
             self._over.set()
 
     def _refused(self, turn: TurnId, error: VoiceAppError) -> None:
-        self._session.failed(turn, error, now())
-        self._act()
+        self.session.failed(turn, error, now())
+        self.act()
 
     def _arm(self) -> None:
         """Wake up when the session's deadline comes. A timer that is early only looks again."""
-        when = self._session.deadline(now())
+        when = self.session.deadline(now())
         if self._timer is not None:
-            if not self._timer.cancelled() and self._timer.when() <= when and self._timer.when() > now():
+            if self._timer.when() <= when and self._timer.when() > now():
                 return
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_at(when, self._wake)
@@ -214,4 +281,5 @@ def now() -> float:
 
 
 def unix_time() -> float:
+    """The wall clock."""
     return time.time()

@@ -1,44 +1,64 @@
-"""`voice-app serve`: the pipeline's processes, the HTTP server in front of them, and their orderly end."""
+"""`voice-app serve`: the pipeline's processes, the store, the HTTP server, and their orderly end."""
 
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
+from voice_app import config as configs
 from voice_app import log as logs
 from voice_app.config import PipelineConfig
 from voice_app.errors import ConfigError
 from voice_app.pipeline.client import PipelineClient
 from voice_app.server.app import create_app
-from voice_app.server.settings import ServerSettings, TalkSettings
+from voice_app.server.auth import Keys, check_address, load_keys
+from voice_app.server.hub import Hub, make_hub
+from voice_app.server.settings import ServerSettings
+from voice_app.server.store.embedded import EmbeddedRedis, free_folder
+from voice_app.server.store.redis_store import RedisStore
 
 log = logging.getLogger(__name__)
 
 SEND_BUFFER_BYTES = 128 << 10
-"""Of each connection in the kernel: with the system's default of megabytes, a client that does not read would
-still be sent a minute of audio that nobody stops any more."""
+"""Of each connection in the kernel: with the system's default of megabytes, a client that does not read
+would still be sent a minute of audio that nobody stops any more."""
+PACKS_WITH_WORDS = ("local",)
+"""Packs that tell what the user was heard to say."""
 
 
-def serve(config: PipelineConfig, *, host: str = "127.0.0.1", port: int = 8000) -> int:
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What `serve` is told beside the pipeline. `redis`: a URL; None: a Redis of our own over `data`.
+    `keys`: a file (`voice_app.server.auth.load_keys`). `open_to_all`: no keys, though others can reach it."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    redis: str | None = None
+    data: Path | None = None
+    keys: Path | None = None
+    open_to_all: bool = False
+    settings: ServerSettings = field(default_factory=ServerSettings)
+
+
+def serve(config: PipelineConfig, options: ServeOptions) -> int:
     """Serve until SIGTERM or SIGINT; gives the exit code. Raises ConfigError if the address cannot be had,
-    and whatever keeps the pipeline from starting."""
+    and whatever keeps the pipeline or the store from starting."""
     logs.set_up()
-    settings = ServerSettings(host=host, port=port, talk=TalkSettings(model=config.pack.pack))
-    with listen(host, port) as listener:
-        asyncio.run(_serve(config, settings, listener, print_line))
+    keys = load_keys(options.keys) if options.keys else Keys({})
+    check_address(options.host, has_keys=bool(keys), open_to_all=options.open_to_all)
+    with listen(options.host, options.port) as listener:
+        asyncio.run(_serve(config, options, keys, listener))
     return 0
 
 
-def print_line(line: str) -> None:
-    """What the server is doing, for whoever started it."""
-    log.info("%s", line)
-
-
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; it takes no connections yet."""
+    """A socket that listens on the address. Raises ConfigError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
@@ -61,30 +81,63 @@ def listen(host: str, port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     """Leaves it to `stop` what a signal means."""
 
-    def __init__(self, config: uvicorn.Config, stop: Callable[[int], object]) -> None:
+    def __init__(self, config: uvicorn.Config, stop: Callable[[], object]) -> None:
         super().__init__(config)
         self._stop = stop
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._stop(sig)
+        self._stop()
 
 
-async def _serve(
-    config: PipelineConfig, settings: ServerSettings, listener: socket.socket, report: Callable[[str], None]
-) -> None:
+async def _serve(config: PipelineConfig, options: ServeOptions, keys: Keys, listener: socket.socket) -> None:
+    pipeline = PipelineClient(config, report=_report)
+    settings = _settings(config, options)
+    async with _store(options) as store:
+        hub = make_hub(pipeline, settings, keys, store)
+        if not keys:
+            _report("no API keys: everybody who can reach this server may use it")
+        await _run(pipeline, hub, listener)
+
+
+def _settings(config: PipelineConfig, options: ServeOptions) -> ServerSettings:
+    """The options' settings for this pack."""
+    given = options.settings
+    talk = replace(given.talk, model=config.pack.pack, transcribes=config.pack.pack in PACKS_WITH_WORDS)
+    return replace(given, host=options.host, port=options.port, talk=talk)
+
+
+@asynccontextmanager
+async def _store(options: ServeOptions) -> AsyncIterator[RedisStore]:
+    """The session store, with a Redis of our own if none is named."""
+    embedded = None
+    url = options.redis
+    if url is None:
+        embedded = EmbeddedRedis(options.data or free_folder(configs.home(), "redis"))
+        url = await embedded.start()
+    store = RedisStore(url, options.settings.talk_ttl_s)
+    try:
+        await store.start()
+        yield store
+    finally:
+        await store.stop()
+        if embedded is not None:
+            await embedded.stop()
+
+
+async def _run(pipeline: PipelineClient, hub: Hub, listener: socket.socket) -> None:
+    """The HTTP server is there at once and says that it is not ready; talks begin when the pipeline is."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    pipeline = PipelineClient(config, report=report)
-    app = create_app(pipeline, settings)
-    options = uvicorn.Config(
-        app,
+    settings = hub.settings
+    http = uvicorn.Config(
+        create_app(pipeline, settings, hub),
         log_config=None,
         access_log=False,
         ws_max_size=settings.max_message_bytes,
         ws_per_message_deflate=False,
-        timeout_graceful_shutdown=int(settings.stop_timeout_s),
+        timeout_graceful_shutdown=5,
     )
-    server = _Server(options, lambda sig: loop.call_soon_threadsafe(stopped.set))
+    server = _Server(http, lambda: loop.call_soon_threadsafe(stopped.set))
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     starting = asyncio.create_task(pipeline.start(), name="pipeline")
     waiting = asyncio.create_task(stopped.wait(), name="stop")
@@ -92,12 +145,19 @@ async def _serve(
         await asyncio.wait((serving, starting, waiting), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            report(f"ready: ws://{settings.host}:{listener.getsockname()[1]}/v1/realtime")
+            address, port = listener.getsockname()[:2]
+            _report(f"ready: http://{address}:{port} (ws://{address}:{port}/v1/realtime)")
             await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
-        report("stopping")
+        _report("stopping: turns in progress may end")
+        await hub.drain(settings.stop_timeout_s)
     finally:
         server.should_exit = True
         starting.cancel()
         waiting.cancel()
         await asyncio.gather(serving, starting, waiting, return_exceptions=True)
         await pipeline.stop()
+
+
+def _report(line: str) -> None:
+    """What the server is doing, for whoever started it."""
+    log.info("%s", line)

@@ -24,16 +24,27 @@ class TalkSettings:
     transcribes: bool = True
     audio_kept_s: float = 120.0
     session_s: float = 3600.0
+    pictures_per_prompt: int = 4
+    image_bytes_per_minute: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """`send_timeout_s`: a client that takes nothing for so long is given up. `outbox_bytes`: what may wait
-    for a slow client before its connection is closed."""
+    for a slow client before its connection is closed. `max_talks` at once; `queue_size` clients more wait
+    `queue_wait_s` at most."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     talk: TalkSettings = field(default_factory=TalkSettings)
+    max_talks: int = 64
+    queue_size: int = 16
+    queue_wait_s: float = 5.0
+    origins: tuple[str, ...] = ()
+    """Pages that may connect; empty: those of this very host."""
+    store_audio: bool = False
+    talk_ttl_s: int = 1800
+    """How long a talk whose client is gone can be taken up again."""
     max_message_bytes: int = 24 << 20
     """15 MiB of audio in one append are 20 MiB of base64."""
     outbox_bytes: int = 4 << 20

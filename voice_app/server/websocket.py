@@ -1,17 +1,21 @@
 """`/v1/realtime`: from the opening handshake to a running session."""
 
+import json
 import logging
-import secrets
 from collections.abc import AsyncIterator
 
+from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from voice_app.log import bind
-from voice_app.server.driver import Driver, now, unix_time
-from voice_app.server.outbox import Outbox
-from voice_app.server.pipeline import Pipeline
-from voice_app.server.session.session import Session
-from voice_app.server.settings import ServerSettings
+from voice_app.errors import StoreError
+from voice_app.server import auth
+from voice_app.server.admission import Full
+from voice_app.server.client_secrets import find_secret
+from voice_app.server.connection import Connection, NoSuchTalk, new_id
+from voice_app.server.hub import Hub
+from voice_app.server.protocol import server_events as events
+from voice_app.server.protocol.config import Config
+from voice_app.server.protocol.errors import INVALID_REQUEST, SERVER_ERROR
 
 log = logging.getLogger(__name__)
 
@@ -48,18 +52,69 @@ class StarletteSocket:
             await self._socket.close(code, reason[:120])
 
 
-def new_id(prefix: str) -> str:
-    """A unique id in the protocol's style."""
-    return f"{prefix}_{secrets.token_hex(10)}"
+class Refusal(Exception):
+    """The client is not let in: HTTP `status` and the protocol's error code."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
 
 
-async def serve_talk(socket: WebSocket, pipeline: Pipeline, settings: ServerSettings) -> None:
-    """Accept the client and hold its session until one side ends it."""
-    offered = socket.scope.get("subprotocols", [])
-    await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
-    session = Session(new_id("sess"), settings.talk, new_id, now=now(), unix_time=unix_time())
-    with bind(session=session.id):
-        log.info("talk begins")
-        outbox = Outbox(settings.outbox_bytes)
-        await Driver(session, StarletteSocket(socket), pipeline, outbox, settings.send_timeout_s).run()
-        log.info("talk ends")
+async def serve_talk(socket: WebSocket, hub: Hub) -> None:
+    """Let the client in, or say why not, and hold its session until one side ends it."""
+    subprotocols: list[str] = socket.scope.get("subprotocols", [])
+    try:
+        key, config = await _who(socket, hub, subprotocols)
+    except Refusal as refusal:
+        hub.metrics.refused.labels(refusal.code).inc()
+        detail = {"type": INVALID_REQUEST, "code": refusal.code, "message": refusal.message}
+        await socket.send_denial_response(JSONResponse({"error": detail}, refusal.status))
+        return
+    await socket.accept(SUBPROTOCOL if SUBPROTOCOL in subprotocols else None)
+    try:
+        await hub.admission.enter(key.name, key.limits.sessions)
+    except Full as full:
+        hub.metrics.refused.labels("full").inc()
+        await _turn_away(socket, 1013, "server_full", str(full))
+        return
+    try:
+        await Connection(StarletteSocket(socket), socket.query_params, hub, key).run(config)
+    except NoSuchTalk as error:
+        await _turn_away(socket, 1008, "session_expired", str(error))
+    except StoreError as error:
+        hub.metrics.refused.labels("store").inc()
+        await _turn_away(socket, 1013, error.code, error.message)
+    finally:
+        hub.admission.leave(key.name)
+
+
+async def _who(socket: WebSocket, hub: Hub, subprotocols: list[str]) -> tuple[auth.Key, Config | None]:
+    """The client's key, and the configuration that came with its client secret. Raises Refusal."""
+    if not auth.origin_allowed(
+        socket.headers.get("origin"), socket.headers.get("host"), hub.settings.origins
+    ):
+        raise Refusal(403, "origin_not_allowed", "This origin may not connect.")
+    if not hub.keys:
+        return auth.OPEN, None
+    shown = auth.credential(socket.headers, subprotocols)
+    if shown is None:
+        raise Refusal(401, "missing_api_key", "Show an API key: Authorization: Bearer KEY.")
+    key = hub.keys.find(shown)
+    if key is not None:
+        return key, None
+    try:
+        found = await find_secret(hub, shown)
+    except StoreError as error:
+        raise Refusal(503, error.code, error.message) from error
+    if found is None:
+        raise Refusal(401, "invalid_api_key", "Incorrect API key provided.")
+    return found
+
+
+async def _turn_away(socket: WebSocket, code: int, error_code: str, message: str) -> None:
+    event = events.error(SERVER_ERROR, error_code, message)
+    try:
+        await socket.send_text(json.dumps({**event, "event_id": new_id("event")}))
+        await socket.close(code, message[:120])
+    except (WebSocketDisconnect, RuntimeError):
+        log.info("the client did not wait for its refusal")

@@ -50,6 +50,19 @@ class OutputAudioClear(_Event):
     type: Literal["output_audio_buffer.clear"]
 
 
+class ImageAppend(_Event):
+    """An extension. `image`: base64 of a JPEG, PNG or WebP file."""
+
+    type: Literal["input_image_buffer.append"]
+    image: str
+
+
+class ImageClear(_Event):
+    """An extension: forget the frames that belong to no turn yet."""
+
+    type: Literal["input_image_buffer.clear"]
+
+
 class ItemCreate(_Event):
     """`previous_item_id`: omitted appends, "root" puts it first."""
 
@@ -125,6 +138,8 @@ ClientEvent = (
     | AudioCommit
     | AudioClear
     | OutputAudioClear
+    | ImageAppend
+    | ImageClear
     | ItemCreate
     | ItemRetrieve
     | ItemDelete
@@ -132,7 +147,7 @@ ClientEvent = (
     | ResponseCreate
     | ResponseCancel
 )
-"""The client events of the GA protocol."""
+"""The client events of the GA protocol, and of its extensions here."""
 
 _ADAPTER: TypeAdapter[ClientEvent] = TypeAdapter(Annotated[ClientEvent, Field(discriminator="type")])
 
@@ -180,6 +195,8 @@ EVENT_TYPES: tuple[str, ...] = (
     "input_audio_buffer.commit",
     "input_audio_buffer.clear",
     "output_audio_buffer.clear",
+    "input_image_buffer.append",
+    "input_image_buffer.clear",
     "conversation.item.create",
     "conversation.item.retrieve",
     "conversation.item.delete",

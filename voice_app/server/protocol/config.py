@@ -167,10 +167,20 @@ class RetentionRatio(_Section):
     token_limits: TokenLimits | None = None
 
 
-class Config(_Section):
-    """The whole effective session, as `session.created` and `session.updated` show it."""
+class Extensions(_Section):
+    """What goes beyond the protocol, each only where the client asks for it; see docs/protocol.md."""
 
-    type: Literal["realtime"] = "realtime"
+    camera: bool = False
+    binary_audio: bool = False
+    word_times: bool = False
+    resume: bool = False
+
+
+class Config(_Section):
+    """The whole effective session, as `session.created` and `session.updated` show it. A session of type
+    "transcription" hears and writes down, and answers nothing."""
+
+    type: Literal["realtime", "transcription"] = "realtime"
     model: str = ""
     output_modalities: Modalities = Field(default_factory=lambda: ["audio"])
     instructions: str = ""
@@ -184,6 +194,7 @@ class Config(_Section):
     prompt: Prompt | None = None
     tracing: Literal["auto"] | Tracing | None = None
     include: list[Literal["item.input_audio_transcription.logprobs"]] | None = None
+    extensions: Extensions = Extensions()
 
     @model_validator(mode="after")
     def _tool_names_differ(self) -> Self:
@@ -198,7 +209,7 @@ class Config(_Section):
 
     def to_wire(self) -> dict[str, Any]:
         """As JSON; nulls only where null is a value of its own (switched off)."""
-        wire = self.model_dump(exclude_none=True)
+        wire = self.model_dump(exclude_none=True, exclude={"extensions"})
         wire["audio"]["input"].setdefault("turn_detection", None)
         wire["audio"]["input"].setdefault("noise_reduction", None)
         wire["audio"]["input"].setdefault("transcription", None)
@@ -206,9 +217,14 @@ class Config(_Section):
             del wire["audio"]["output"]["voice"]
         if isinstance(self.audio.output.voice, VoiceId):
             wire["audio"]["output"]["voice"] = self.audio.output.voice.id
+        if self.type == "transcription":
+            del wire["audio"]["output"]
+            return {key: wire[key] for key in _TRANSCRIPTION_KEYS if key in wire}
         return wire
 
 
+_TRANSCRIPTION_KEYS = ("type", "audio", "include")
+"""What a transcription session consists of."""
 _READ_ONLY = ("id", "object", "expires_at", "model")
 """Keys of a session that a client may send back but not change."""
 
@@ -226,6 +242,8 @@ def update(config: Config, patch: dict[str, Any], *, voice_frozen: bool = False)
             param="session.type",
         )
     changes = {key: value for key, value in patch.items() if key not in _READ_ONLY}
+    if config.type == "transcription":
+        _check_transcription(changes)
     merged = _merge(config.model_dump(), changes)
     try:
         updated = Config.model_validate(merged)
@@ -241,6 +259,14 @@ def update(config: Config, patch: dict[str, Any], *, voice_frozen: bool = False)
         # Frozen once set; clients send it again with every update, which is no fault of theirs.
         return updated.model_copy(update={"tracing": config.tracing})
     return updated
+
+
+def _check_transcription(changes: dict[str, Any]) -> None:
+    audio = changes.get("audio")
+    unknown = [f"session.{key}" for key in changes if key not in (*_TRANSCRIPTION_KEYS, "extensions")]
+    unknown += [f"session.audio.{key}" for key in audio if key != "input"] if isinstance(audio, dict) else []
+    if unknown:
+        raise ProtocolError("unknown_parameter", f"Unknown parameter: '{unknown[0]}'.", param=unknown[0])
 
 
 def _merge(current: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What a session asks its driver to do."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from voice_app.messages import TurnId, TurnRequest
 from voice_app.server.protocol.server_events import Event
@@ -13,6 +14,14 @@ class Send:
 
     event: Event
     response: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SendBinary:
+    """Send `data` as a binary frame: audio of `response`."""
+
+    data: bytes
+    response: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,4 +49,42 @@ class Close:
     reason: str
 
 
-Action = Send | DropAudio | Submit | Cancel | Close
+class Measure(StrEnum):
+    """What is measured of every talk; the metrics' names are made of these."""
+
+    FIRST_TEXT = "first_text"
+    """From the end of the user's turn to the first word sent."""
+    FIRST_AUDIO = "first_audio"
+    """From the end of the user's turn to the first sound sent."""
+    INTERRUPTION = "interruption"
+    """From the first frame of speech over a reply to the end of that reply."""
+    GAP = "gap"
+    """How long a listener who had heard all that was sent waited for more of the same reply."""
+
+
+class Tally(StrEnum):
+    """What is counted of every talk, with one label."""
+
+    SPECULATION = "speculation"
+    """used or dropped."""
+    RESPONSE = "response"
+    """completed, cancelled, incomplete or failed."""
+    OVERLAP = "overlap"
+    """Speech over a reply: interruption or passed (a noise, a back-channel)."""
+    ERROR = "error"
+    """The code of an error that the client was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observe:
+    measure: Measure
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    tally: Tally
+    label: str
+
+
+Action = Send | SendBinary | DropAudio | Submit | Cancel | Close | Observe | Count

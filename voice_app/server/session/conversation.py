@@ -3,9 +3,9 @@
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from operator import itemgetter
 
+import msgspec
 import numpy as np
 
 from voice_app.server.protocol.errors import ProtocolError
@@ -14,37 +14,33 @@ MAX_ITEMS = 2_000
 """A talk of half an hour makes some hundreds. Beyond, the oldest are forgotten."""
 
 
-@dataclass(slots=True)
-class Text:
+class Text(msgspec.Struct, tag="text"):
     text: str
 
 
-@dataclass(slots=True)
-class Recording:
+class Recording(msgspec.Struct, tag="recording"):
     """The user's speech: `samples` [n] int16 at 16 kHz; None where it is no longer kept."""
 
     samples: np.ndarray | None
     transcript: str | None = None
 
 
-@dataclass(slots=True)
-class Picture:
-    """An encoded JPEG, PNG or WebP file; `url` is how the client wrote it."""
+class Picture(msgspec.Struct, tag="picture"):
+    """An encoded JPEG, PNG or WebP file, or b"" where it is no longer kept."""
 
     data: bytes
-    url: str
+    media_type: str
     detail: str = "auto"
 
 
-@dataclass(slots=True)
-class Spoken:
+class Spoken(msgspec.Struct, tag="spoken"):
     """A spoken answer. `marks`: (characters, seconds): the text up to there is spoken by then.
 
     What was not heard stays here, so that the client's word on what it played can still correct the
     server's; it shows in no prompt and in no event after the cut."""
 
     text: str = ""
-    marks: list[tuple[int, float]] = field(default_factory=list)
+    marks: list[tuple[int, float]] = msgspec.field(default_factory=list)
     sent_s: float = 0.0
     cut_s: float | None = None
 
@@ -61,16 +57,14 @@ class Spoken:
 Content = Text | Recording | Picture | Spoken
 
 
-@dataclass(slots=True)
-class MessageItem:
+class MessageItem(msgspec.Struct, tag="message", eq=False):
     id: str
     role: str
     content: list[Content]
     status: str = "completed"
 
 
-@dataclass(slots=True)
-class CallItem:
+class CallItem(msgspec.Struct, tag="call", eq=False):
     id: str
     call_id: str
     name: str
@@ -78,8 +72,7 @@ class CallItem:
     status: str = "completed"
 
 
-@dataclass(slots=True)
-class CallOutputItem:
+class CallOutputItem(msgspec.Struct, tag="call_output", eq=False):
     id: str
     call_id: str
     output: str
@@ -108,6 +101,9 @@ class Conversation:
         self._samples_kept = 0
         self._most_samples = int(audio_s * 16_000)
         self._recent_from = 0
+        self.changed: set[str] = set()
+        """Items that were added, deleted or changed and not stored since. Whoever changes an item says so by
+        `touch`."""
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self._items)
@@ -132,6 +128,7 @@ class Conversation:
         self._items.insert(position, item)
         self._recent_from += position < self._recent_from
         self._by_id[item.id] = item
+        self.changed.add(item.id)
         self._keep_audio(item)
         return self._items[position - 1].id if position else None
 
@@ -156,6 +153,11 @@ class Conversation:
             )
         return self._find(previous_item_id) + 1
 
+    def touch(self, item_id: str) -> None:
+        """The item is not as it was."""
+        if item_id in self._by_id:
+            self.changed.add(item_id)
+
     def get(self, item_id: str) -> Item | None:
         return self._by_id.get(item_id)
 
@@ -163,6 +165,7 @@ class Conversation:
         """Whether there was such an item."""
         if self._by_id.pop(item_id, None) is None:
             return False
+        self.changed.add(item_id)
         position = self._find(item_id)
         del self._items[position]
         self._recent_from -= position < self._recent_from

@@ -25,7 +25,8 @@ class Hearing:
         self._state = turns.State()
 
     @property
-    def _quiet(self) -> bool:
+    def quiet(self) -> bool:
+        """The user says nothing."""
         return self._state.user is turns.User.QUIET
 
     def configure(self, config: AudioInput, rules: turns.Rules, now: float) -> Iterator[turns.Action]:
@@ -57,7 +58,7 @@ class Hearing:
         """No turn, present or to come, begins earlier."""
         if not self._microphone.listening:
             return self._state.floor_ms
-        begin = self._state.heard_ms if self._quiet else self._state.onset_ms
+        begin = self._state.heard_ms if self.quiet else self._state.onset_ms
         return max(self._state.floor_ms, begin - self._rules.prefix_ms)
 
     def tick(self, now: float) -> Iterator[turns.Action]:

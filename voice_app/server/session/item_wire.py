@@ -9,8 +9,11 @@ import msgspec
 
 from voice_app.server import sound
 from voice_app.server.protocol import items as wire
+from voice_app.server.protocol import server_events as events
 from voice_app.server.protocol.config import AudioFormat
 from voice_app.server.protocol.errors import ProtocolError
+from voice_app.server.protocol.server_events import Event
+from voice_app.server.session.camera import look
 from voice_app.server.session.conversation import (
     CallItem,
     CallOutputItem,
@@ -23,9 +26,9 @@ from voice_app.server.session.conversation import (
     Text,
 )
 
-PICTURE_TYPES = {"image/jpeg": b"\xff\xd8\xff", "image/png": b"\x89PNG\r\n\x1a\n", "image/webp": b"RIFF"}
-"""Media types that are taken, with the first bytes of such a file."""
-MAX_PICTURE_BYTES = 8 << 20
+PICTURE_TYPES = ("image/jpeg", "image/jpg", "image/png", "image/webp")
+MAX_SHOWN_BYTES = 256 << 10
+"""A larger picture is not sent back with its item: small clients close at messages of 1 MiB."""
 
 
 def to_wire(item: Item, *, audio: AudioFormat | None = None) -> dict[str, Any]:
@@ -53,7 +56,9 @@ def _part(part: Content, role: str, audio: AudioFormat | None) -> dict[str, Any]
                 shown["audio"] = base64.b64encode(sound.from_ear(part.samples, audio)).decode()
             return shown
         case Picture():
-            return {"type": "input_image", "image_url": part.url, "detail": part.detail}
+            shown = part.data if len(part.data) <= MAX_SHOWN_BYTES else b""
+            url = f"data:{part.media_type};base64,{base64.b64encode(shown).decode()}"
+            return {"type": "input_image", "image_url": url, "detail": part.detail}
         case Spoken():
             return {"type": "output_audio", "transcript": part.heard}
 
@@ -111,9 +116,7 @@ def _from_part(
                 )
             return Recording(samples, part.transcript)
         case wire.InputImagePart():
-            return Picture(
-                picture_from_url(part.image_url, f"{param}.image_url"), part.image_url, part.detail
-            )
+            return _picture(part.image_url, part.detail, f"{param}.image_url")
 
 
 def decode_base64(text: str, param: str) -> bytes:
@@ -126,8 +129,8 @@ def decode_base64(text: str, param: str) -> bytes:
         ) from error
 
 
-def picture_from_url(url: str, param: str) -> bytes:
-    """The picture's file out of a data URL."""
+def _picture(url: str, detail: str, param: str) -> Picture:
+    """A picture out of a data URL."""
     head, comma, body = url.partition(",")
     media_type, _, encoding = head.removeprefix("data:").partition(";")
     if not url.startswith("data:") or not comma or encoding != "base64" or media_type not in PICTURE_TYPES:
@@ -136,19 +139,11 @@ def picture_from_url(url: str, param: str) -> bytes:
             f"Invalid value for '{param}': expected a base64 data URL of type {', '.join(PICTURE_TYPES)}.",
             param=param,
         )
-    return check_picture(decode_base64(body, param), param)
+    frame = look(decode_base64(body, param), param)
+    return Picture(frame.data, frame.media_type, detail)
 
 
-def check_picture(data: bytes, param: str) -> bytes:
-    """`data` if it begins like a picture file that is taken and is not too large."""
-    if len(data) > MAX_PICTURE_BYTES:
-        raise ProtocolError(
-            "invalid_value",
-            f"Invalid value for '{param}': larger than {MAX_PICTURE_BYTES} bytes.",
-            param=param,
-        )
-    if not data.startswith(tuple(PICTURE_TYPES.values())):
-        raise ProtocolError(
-            "invalid_value", f"Invalid value for '{param}': not a JPEG, PNG or WebP file.", param=param
-        )
-    return data
+def item_events(item: Item, previous_item_id: str | None) -> list[Event]:
+    """An item that is complete as it is added."""
+    shown = to_wire(item)
+    return [events.item_added(shown, previous_item_id), events.item_done(shown, previous_item_id)]

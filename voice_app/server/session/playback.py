@@ -23,6 +23,10 @@ class PlaybackClock:
         """Seconds that are sent and not heard yet."""
         return self.sent_s - self.heard_s(now)
 
+    def starved_s(self, now: float) -> float:
+        """For how long there has been nothing to play, after something was."""
+        return max(0.0, now - self.ends_at()) if self.sent_s else 0.0
+
     def ends_at(self) -> float:
         """When the last of what was sent will have been heard."""
         return self._since + self.sent_s - self._played_s

@@ -20,12 +20,12 @@ from voice_app.server.session.response import ResponseSpec
 from voice_app.server.sound import EAR_RATE
 
 
-def request(turn: m.TurnId, items: Iterable[Item], spec: ResponseSpec) -> m.TurnRequest:
-    """The turn that answers `items` as `spec` says."""
+def request(turn: m.TurnId, items: Iterable[Item], spec: ResponseSpec, pictures: int = 4) -> m.TurnRequest:
+    """The turn that answers `items` as `spec` says. Of all pictures, the newest `pictures` are in it."""
     limit = spec.max_tokens if isinstance(spec.max_tokens, int) else None
     return m.TurnRequest(
         turn=turn,
-        messages=_messages(items, spec.instructions),
+        messages=_newest_pictures(_messages(items, spec.instructions), pictures),
         speech=spec.spoken,
         voice=spec.voice or None,
         speed=spec.speed,
@@ -50,6 +50,23 @@ def _messages(items: Iterable[Item], instructions: str) -> tuple[m.Message, ...]
     return tuple(found)
 
 
+def _newest_pictures(messages: tuple[m.Message, ...], most: int) -> tuple[m.Message, ...]:
+    """A camera would fill the prompt with what it saw long ago."""
+    old = sum(isinstance(part, m.ImagePart) for message in messages for part in message.parts) - most
+    if old <= 0:
+        return messages
+    kept: list[m.Message] = []
+    for message in messages:
+        parts: list[m.Part] = []
+        for part in message.parts:
+            if isinstance(part, m.ImagePart) and old > 0:
+                old -= 1
+            else:
+                parts.append(part)
+        kept += [m.Message(message.role, tuple(parts))] if parts else []
+    return tuple(kept)
+
+
 def _entry(item: Item) -> tuple[m.Role, tuple[m.Part, ...]]:
     match item:
         case CallItem():
@@ -71,7 +88,7 @@ def _parts(content: Content) -> tuple[m.Part, ...]:
         case Spoken():
             return (m.TextPart(content.heard),) if content.heard else ()
         case Picture(data):
-            return (m.ImagePart(data),)
+            return (m.ImagePart(data),) if data else ()
         case Recording(samples, transcript):
             # Known words stand for the sound: the same prompt (and so the same cache), and less to send.
             if transcript is not None:

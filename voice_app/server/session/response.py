@@ -16,10 +16,12 @@ from typing import Any
 
 from voice_app.messages import ToolSpec, Usage
 from voice_app.server.protocol import server_events as events
-from voice_app.server.protocol.config import AudioFormat, MaxTokens
+from voice_app.server.protocol.config import AudioFormat, MaxTokens, PcmFormat
 from voice_app.server.protocol.server_events import Event
 from voice_app.server.session.conversation import CallItem, Item, MessageItem, Spoken, Text
 from voice_app.server.session.item_wire import to_wire
+
+_PCM = PcmFormat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class ResponseSpec:
 
     spoken: bool
     instructions: str
-    audio_format: AudioFormat
+    audio_format: AudioFormat = _PCM
     voice: str = ""
     speed: float = 1.0
     tools: tuple[ToolSpec, ...] = ()
@@ -36,6 +38,10 @@ class ResponseSpec:
     max_tokens: MaxTokens = "inf"
     metadata: dict[str, str] | None = None
     in_conversation: bool = True
+    word_times: bool = False
+    """Transcript deltas say when they are spoken."""
+    binary: bool = False
+    """Audio goes out as binary frames."""
 
 
 class Response:
@@ -60,6 +66,13 @@ class Response:
         self._previous: dict[str, str | None] = {}
         self._message: MessageItem | None = None
         self._details: dict[str, Any] | None = None
+        self._told = 0
+        """Characters of the spoken answer's text that the client was told."""
+
+    @property
+    def items(self) -> list[Item]:
+        """The output items that have begun."""
+        return self._items
 
     @property
     def message(self) -> MessageItem | None:
@@ -76,18 +89,46 @@ class Response:
         return [events.response_created(self._wire())]
 
     def text(self, delta: str) -> list[Event]:
-        """More of the answer's words."""
+        """More of the answer's words. With word times, spoken ones wait until their time is known."""
         opened = self.open_answer()
         part = self._part()
         part.text += delta
-        kind = "output_audio_transcript.delta" if isinstance(part, Spoken) else "output_text.delta"
-        return [*opened, self._in_message(kind, delta=delta)]
+        if isinstance(part, Text):
+            return [*opened, self._in_message("output_text.delta", delta=delta)]
+        return opened if self.spec.word_times else [*opened, *self._transcript_until(len(part.text))]
 
-    def audio(self, piece: bytes) -> list[Event]:
-        """More of the answer's voice, in the client's format."""
+    def spoken_until(self, marks: list[tuple[int, float]]) -> list[Event]:
+        """(characters, seconds): the text up to there is spoken by then."""
         opened = self.open_answer()
-        delta = base64.b64encode(piece).decode()
-        return [*opened, self._in_message("output_audio.delta", delta=delta)]
+        part = self._part()
+        if not isinstance(part, Spoken):
+            return opened
+        told = []
+        for chars, seconds in marks:
+            begin = part.marks[-1][1] if part.marks else 0.0
+            part.marks.append((chars, seconds))
+            if self.spec.word_times:
+                told += self._transcript_until(chars, begin)
+        return [*opened, *told]
+
+    def _transcript_until(self, chars: int, start_time: float | None = None) -> list[Event]:
+        delta = self._part().text[self._told : chars]
+        if not delta:
+            return []
+        self._told += len(delta)
+        return [self._in_message("output_audio_transcript.delta", delta=delta, start_time=start_time)]
+
+    def audio(self, piece: bytes) -> Event:
+        """More of the voice of the answer that has begun, in the client's format."""
+        return self._in_message("output_audio.delta", delta=base64.b64encode(piece).decode())
+
+    def binary_audio(self, piece: bytes) -> bytes:
+        """The same as a binary frame: a byte that says how long the item's id is, the id, the audio."""
+        message = self._message
+        if message is None:
+            raise TypeError("no answer has begun")
+        name = message.id.encode()
+        return bytes((len(name),)) + name + piece
 
     def tool_call(self, name: str, arguments: str) -> list[Event]:
         """A whole function call."""
@@ -133,6 +174,7 @@ class Response:
         text = part.heard if isinstance(part, Spoken) else part.text
         if self.spec.spoken:
             done = [
+                *self._transcript_until(len(text)),
                 self._in_message("output_audio.done"),
                 self._in_message("output_audio_transcript.done", transcript=text),
             ]

@@ -35,6 +35,8 @@ def response_spec(config: Config, params: ResponseParams | None = None) -> Respo
         max_tokens=given.max_output_tokens or config.max_output_tokens,
         metadata=given.metadata,
         in_conversation=given.conversation != "none",
+        word_times=config.extensions.word_times,
+        binary=config.extensions.binary_audio,
     )
 
 

@@ -26,6 +26,8 @@ class Voice:
         self._stream: sound.VoiceStream | None = None
         self._pieces: deque[bytes] = deque()
         self._queued = 0
+        self.gap_s = 0.0
+        """How long the listener waited before the last pieces taken."""
 
     @property
     def queued_s(self) -> float:
@@ -59,6 +61,7 @@ class Voice:
     def take(self, now: float) -> list[bytes]:
         """The pieces that may be sent now; they count as sent."""
         pieces: list[bytes] = []
+        self.gap_s = self.clock.starved_s(now) if self._pieces and not self.held else 0.0
         while self._pieces and not self.held and self.clock.ahead_s(now) < self._lead_s + _TICK_S:
             piece = self._pieces.popleft()
             self._queued -= len(piece)

@@ -1,0 +1,63 @@
+"""`POST /v1/realtime/client_secrets`: a short-lived key for a browser, with the session that it opens."""
+
+import secrets
+import time
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import Field, ValidationError
+
+from voice_app.server import auth
+from voice_app.server.hub import Hub
+from voice_app.server.protocol.config import Config, update
+from voice_app.server.protocol.errors import ProtocolError, from_validation
+from voice_app.server.protocol.items import Model
+from voice_app.server.session.session import default_config
+
+PREFIX = "ek_"
+
+
+class _ExpiresAfter(Model):
+    anchor: Literal["created_at"] = "created_at"
+    seconds: Annotated[int, Field(ge=10, le=7200)] = 600
+
+
+class _Request(Model):
+    expires_after: _ExpiresAfter = _ExpiresAfter()
+    session: dict[str, Any] = Field(default_factory=lambda: {"type": "realtime"})
+
+
+class _Secret(msgspec.Struct):
+    key: auth.Key
+    config: dict[str, Any]
+
+
+async def make_secret(hub: Hub, key: auth.Key, body: object) -> dict[str, Any]:
+    """What the client of the HTTP API gets. Raises ProtocolError and StoreError."""
+    try:
+        asked = _Request.model_validate(body or {})
+    except ValidationError as error:
+        raise from_validation(error, body) from error
+    if hub.store is None:
+        raise ProtocolError("invalid_value", "This server keeps no sessions and so no client secrets.")
+    config = default_config(hub.settings.talk)
+    if asked.session.get("type") == "transcription":
+        config = config.model_copy(update={"type": "transcription"})
+    config = update(config, asked.session)
+    value = PREFIX + secrets.token_urlsafe(24)
+    kept = msgspec.json.encode(_Secret(key, config.model_dump()))
+    await hub.store.put(f"secret:{auth.hashed(value)}", kept, asked.expires_after.seconds)
+    expires_at = int(time.time()) + asked.expires_after.seconds
+    session = {"id": "sess_" + secrets.token_hex(10), "object": "realtime.session", **config.to_wire()}
+    return {"value": value, "expires_at": expires_at, "session": {**session, "expires_at": 0}}
+
+
+async def find_secret(hub: Hub, shown: str) -> tuple[auth.Key, Config] | None:
+    """Whose it is and the session that it opens, while it is valid. Raises StoreError."""
+    if not shown.startswith(PREFIX) or hub.store is None:
+        return None
+    kept = await hub.store.get(f"secret:{auth.hashed(shown)}")
+    if kept is None:
+        return None
+    secret = msgspec.json.decode(kept, type=_Secret)
+    return secret.key, Config.model_validate(secret.config)

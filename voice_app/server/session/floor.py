@@ -1,0 +1,226 @@
+"""Who has the floor: joins what is heard with what is answered.
+
+The turn machine says what happens to the user's turn; here that becomes items, requests and cancellations.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from voice_app import messages as m
+from voice_app.errors import VoiceAppError
+from voice_app.server.protocol import config as cfg
+from voice_app.server.protocol import server_events as events
+from voice_app.server.session import turns
+from voice_app.server.session.actions import Count, Measure, Observe, Tally
+from voice_app.server.session.camera import Camera
+from voice_app.server.session.context import Context
+from voice_app.server.session.conversation import Content, Item, MessageItem, Picture, Recording
+from voice_app.server.session.hearing import Hearing
+from voice_app.server.session.item_wire import item_events
+from voice_app.server.session.microphone import Microphone
+from voice_app.server.session.replies import Replies
+from voice_app.server.session.spec import response_spec
+from voice_app.server.session.transcripts import Transcripts
+from voice_app.server.session.words import is_back_channel
+from voice_app.server.settings import TalkSettings
+
+PROMPT_ITEMS = 128
+"""Most items of the conversation in a prompt, unless `truncation` is disabled; the models cut by tokens."""
+PROMPT_KEEP = 0.8
+"""Share of them that stays when the oldest leave."""
+
+
+class Floor:
+    """Every method carries out what follows from it before it returns."""
+
+    def __init__(self, context: Context, config: cfg.Config, microphone: Microphone) -> None:
+        self.replies = Replies(context)
+        self.camera = Camera()
+        self._transcripts = Transcripts(context)
+        self._context = context
+        self._config = config
+        self._hearing = Hearing(microphone, turn_rules(config, context.settings))
+        self._taken = False
+        self._held_at = 0.0
+        self.user_item = context.new_id("item")
+        """The id that the user's next turn will have."""
+        self._due: str | None = None
+        """A turn of the user (its item) that is answered when the reply in progress is done."""
+
+    @property
+    def in_pipeline(self) -> set[m.TurnId]:
+        """What is in the pipeline."""
+        return self.replies.turns | self._transcripts.turns
+
+    @property
+    def quiet(self) -> bool:
+        """Nobody speaks and nothing waits to be answered."""
+        return self._hearing.quiet and not self.replies.floor_taken and self._due is None
+
+    def configure(self, config: cfg.Config, now: float) -> None:
+        """The session's configuration changed."""
+        self._config = config
+        rules = turn_rules(config, self._context.settings)
+        self._do(self._hearing.configure(config.audio.input, rules, now), now)
+
+    def deadline(self, now: float) -> float | None:
+        times = (self._hearing.deadline(), self.replies.deadline(now))
+        return min((time for time in times if time is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        self.replies.pump(now)
+        self._do(self._hearing.tick(now), now)
+        self.settle(now)
+
+    # ------------------------------------------------------------------------------------ the user's side
+
+    def hear(self, data: bytes, now: float) -> None:
+        """More sound of the client."""
+        self._do(self._hearing.append(data, now), now)
+
+    def commit(self, now: float) -> None:
+        """The client ends the turn. Raises ProtocolError."""
+        samples, actions = self._hearing.commit(now)
+        self._do(actions, now)
+        item = self._commit(samples)
+        self._transcripts.want(item)
+
+    def clear(self, now: float) -> None:
+        """The client wants the sound so far forgotten."""
+        self._do(self._hearing.clear(now), now)
+
+    def _do(self, actions: Iterable[turns.Action], now: float) -> None:
+        for action in actions:
+            self._do_one(action, now)
+
+    def _do_one(self, action: turns.Action, now: float) -> None:
+        match action:
+            case turns.SpeechStarted(start_ms):
+                self._context.send([events.speech_started(self.user_item, start_ms)])
+            case turns.Interrupt():
+                self._due = None
+                self.replies.interrupt(now)
+                self._context.act(Observe(Measure.INTERRUPTION, now - self._held_at))
+                self._context.act(Count(Tally.OVERLAP, "interruption"))
+                self.settle(now)
+            case turns.Hold():
+                self.replies.hold()
+                self._held_at = now
+            case turns.Release():
+                self.replies.release(now)
+                self._context.act(Count(Tally.OVERLAP, "passed"))
+            case turns.Speculate(start_ms, end_ms):
+                self._speculate(start_ms, end_ms)
+            case turns.DropSpeculation():
+                self.replies.drop_speculation()
+            case turns.SpeechStopped(start_ms, end_ms):
+                self._context.send([events.speech_stopped(self.user_item, end_ms)])
+                self._end_turn(start_ms, end_ms, now)
+            case turns.IdleTimeout(start_ms, end_ms):
+                self._context.send([events.timeout_triggered(self.user_item, start_ms, end_ms)])
+                self._end_turn(start_ms, end_ms, now)
+
+    def _speculate(self, start_ms: int, end_ms: int) -> None:
+        if self._answers_turns:
+            content = self._content(self._hearing.cut(start_ms, end_ms))
+            heard = MessageItem(self.user_item, "user", content)
+            self.replies.speculate([*self.recent(), heard], response_spec(self._config), self.user_item)
+
+    @property
+    def _answers_turns(self) -> bool:
+        detection = self._config.audio.input.turn_detection
+        return detection is not None and detection.create_response and self._config.type == "realtime"
+
+    def _end_turn(self, start_ms: int, end_ms: int, now: float) -> None:
+        item = self._commit(self._hearing.cut(start_ms, end_ms))
+        if not self._answers_turns:
+            self._transcripts.want(item)
+        elif self.replies.active is not None:
+            self._due = item.id
+        else:
+            self._answer(item.id, now)
+
+    def _content(self, samples: np.ndarray) -> list[Content]:
+        """What the user's turn holds: what was seen, then what was said."""
+        seen = self.camera.frames()
+        pictures = (Picture(frame.data, frame.media_type) for frame in seen)
+        return [*pictures, Recording(samples)]
+
+    def _commit(self, samples: np.ndarray) -> MessageItem:
+        """The user's turn becomes an item."""
+        item = MessageItem(self.user_item, "user", self._content(samples))
+        self.camera.clear()
+        self.user_item = self._context.new_id("item")
+        previous = self._context.conversation.add(item)
+        self._context.send([events.buffer_committed(item.id, previous), *item_events(item, previous)])
+        return item
+
+    # ------------------------------------------------------------------------------- the assistant's side
+
+    def recent(self) -> list[Item]:
+        """The items that an answer takes into account."""
+        truncation = self._config.truncation
+        if truncation == "disabled":
+            return list(self._context.conversation)
+        keep = truncation.retention_ratio if isinstance(truncation, cfg.RetentionRatio) else PROMPT_KEEP
+        return self._context.conversation.recent(PROMPT_ITEMS, keep)
+
+    def _answer(self, item_id: str, now: float) -> None:
+        self._due = None
+        if not self.replies.promote(item_id, now):
+            self.replies.reply(self.recent(), response_spec(self._config), item_id, now)
+
+    def asked(self, item_id: str | None) -> None:
+        """The client asks for a response itself, which will tell the words of `item_id`."""
+        self._due = None
+        self._transcripts.unwant(item_id)
+
+    def event(self, turn: m.TurnId, event: m.TurnEvent, now: float) -> None:
+        """The pipeline made something."""
+        if self._transcripts.event(turn, event):
+            return
+        if isinstance(event, m.Transcript) and self.replies.is_speculation(turn):
+            back_channel = is_back_channel(event.text, answerable=self.replies.almost_over(now))
+            self._do(self._hearing.words(back_channel=back_channel, now=now), now)
+        self.replies.event(turn, event, now)
+
+    def failed(self, turn: m.TurnId, error: VoiceAppError) -> None:
+        """The pipeline lost a turn."""
+        if not self._transcripts.failed(turn, error):
+            self.replies.failed(turn, error)
+
+    def stop(self, now: float) -> None:
+        """The connection is gone."""
+        self._due = None
+        self.replies.stop_all(now)
+        self._transcripts.stop()
+
+    def settle(self, now: float) -> None:
+        """Tell the turn machine when the floor changes hands, and answer what waited for that."""
+        if self._due is not None and self.replies.active is None:
+            self._answer(self._due, now)
+        taken = self.replies.floor_taken
+        if taken != self._taken:
+            self._taken = taken
+            change = self._hearing.reply_started if taken else self._hearing.reply_ended
+            self._do(change(now), now)
+
+
+def turn_rules(config: cfg.Config, talk: TalkSettings) -> turns.Rules:
+    """How turns are told apart in a session of this configuration."""
+    detection = config.audio.input.turn_detection
+    if not isinstance(detection, cfg.ServerVad):
+        return turns.Rules()
+    answers = detection.create_response and config.type == "realtime"
+    speculate_ms = talk.speculate_ms if answers else None
+    return turns.Rules(
+        prefix_ms=detection.prefix_padding_ms,
+        silence_ms=detection.silence_duration_ms,
+        speculate_ms=speculate_ms,
+        interrupt=detection.interrupt_response,
+        interrupt_ms=talk.interrupt_ms,
+        judge_words=talk.transcribes and speculate_ms is not None,
+        idle_ms=detection.idle_timeout_ms,
+    )
