@@ -1,6 +1,7 @@
 """`voice-app serve`: the server and its workers."""
 
 import argparse
+from pathlib import Path
 
 from voice_app.cli import options
 
@@ -11,11 +12,39 @@ def add_parser(commands) -> None:
     parser.set_defaults(run=run)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on (default: 8000)")
+    access = parser.add_argument_group("access")
+    access.add_argument("--keys", type=Path, metavar="FILE", help="API keys: a TOML file of their hashes")
+    access.add_argument("--open", action="store_true", help="let everybody in, though others can reach it")
+    access.add_argument(
+        "--origin", action="append", default=[], metavar="URL", help="a page that may connect (repeatable)"
+    )
+    access.add_argument("--max-talks", type=int, default=64, metavar="N", help="talks at once (default: 64)")
+    keeping = parser.add_argument_group("keeping talks")
+    keeping.add_argument("--redis", metavar="URL", help="session store (default: a Redis of its own)")
+    keeping.add_argument("--data", type=Path, metavar="DIR", help="where that Redis keeps its data")
+    keeping.add_argument("--store-audio", action="store_true", help="keep sound and pictures too")
     options.add_pipeline_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until stopped."""
-    from voice_app.server.app import serve
+    from voice_app.server.serving import ServeOptions, serve
+    from voice_app.server.settings import ServerSettings
 
-    return serve(options.pipeline_config(arguments), host=arguments.host, port=arguments.port)
+    settings = ServerSettings(
+        max_talks=arguments.max_talks,
+        origins=tuple(arguments.origin),
+        store_audio=arguments.store_audio,
+    )
+    return serve(
+        options.pipeline_config(arguments),
+        ServeOptions(
+            host=arguments.host,
+            port=arguments.port,
+            redis=arguments.redis,
+            data=arguments.data,
+            keys=arguments.keys,
+            open_to_all=arguments.open,
+            settings=settings,
+        ),
+    )
