@@ -43,15 +43,16 @@ def test_spoken_question_answered_interrupted_and_gone_on_with_after_a_reload(op
     talk.type("Tell me a long story about a cat and a dog who live in a house by the sea.")
     talk.state("Speaking", timeout_s=30)
     talk.page.wait_for_timeout(600)
-    said = talk.say(question("fact-1-1"))
+    spoken = question("fact-1-1")
+    said = talk.say(spoken) + 1000 * np.flatnonzero(np.abs(spoken) > 0.03)[0] / RATE
     talk.state("Interrupted", timeout_s=5)
     [cut] = talk.events("response.done")[-1:]
     stopped = max(block.at for block in talk.blocks())
     decided = talk.events("input_audio_buffer.speech_started")[-1]["at"]
     print(
-        f"sound stopped {stopped - decided:.0f} ms after the server's word, {stopped - said:.0f} after mine"
+        f"sound stopped {stopped - said:.0f} ms after speech, the server's word came after {decided - said:.0f}"
     )
-    assert stopped - decided < 200
+    assert stopped - said < 200
     assert cut["response"]["status"] == "cancelled"
     interrupted = talk.page.locator(".entry.assistant[data-status=interrupted] .words")
     expect(interrupted).to_have_count(1)
@@ -85,7 +86,7 @@ def test_camera_question(open_page, server):
 
 def test_server_killed_and_restarted(open_page, server):
     talk = open_page(server.url)
-    talk.tolerated += ("WebSocket connection to", "ERR_CONNECTION_REFUSED")
+    talk.tolerated += ("WebSocket connection to", "net::ERR_CONNECTION")
     talk.start()
     talk.type("What is two plus two?")
     talk.state("Speaking", timeout_s=30)
