@@ -5,10 +5,9 @@ are CPU seconds of the process: with one thread they are what a clock shows on a
 work on the machine does not change them.
 """
 
-import itertools
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +88,7 @@ def _crowd(model: Path, runners: dict[Stage, AnyRunner]) -> dict[str, float]:
     reference = _Generate(model)
     reference.answer(requests[0])
     expected: list[list[int]] = []
+    results: list[Result] = []
     generate: list[float] = []
     ours: list[float] = []
     first_audio: list[float] = []
@@ -149,7 +149,7 @@ def _staggered(
 ) -> tuple[list[Result], float, list[float]]:
     """Results, seconds from the first request's arrival to the last one's end, and each one's seconds from
     arrival to its first sound. No request arrives before its time; if nothing runs then, time is skipped."""
-    stages = OneThread(runners.__getitem__)
+    stages = OneThread(runners.__getitem__, clock=clock)
     results: list[Result] = []
     arrived: list[float] = []
     sounded: dict[int, float] = {}
@@ -176,7 +176,7 @@ def _staggered(
 
 def _history(runners: dict[Stage, AnyRunner]) -> list[dict[str, float]]:
     """What each turn of one conversation costs."""
-    stages = OneThread(runners.__getitem__)
+    stages = OneThread(runners.__getitem__, clock=clock)
     messages: list[m.Message] = []
     turns: list[dict[str, float]] = []
     for number in range(1, TURNS + 1):
@@ -215,12 +215,18 @@ def _print(
         ("", "generate, one by one", "engine"),
         [
             ("all answered after", f"{crowd['generate_s']:.2f} s", f"{crowd['engine_s']:.2f} s"),
-            ("first audio, alone", f"{crowd['generate_returns_ms']:.0f} ms", f"{crowd['first_audio_alone_ms']:.0f} ms"),
+            (
+                "first audio, alone",
+                f"{crowd['generate_returns_ms']:.0f} ms",
+                f"{crowd['first_audio_alone_ms']:.0f} ms",
+            ),
             ("first audio, in the crowd", "", f"{crowd['first_audio_crowd_ms']:.0f} ms"),
             ("answers equal", "", f"{crowd['equal_answers']:.0f} of {REQUESTS}"),
         ],
     )
-    print("Bound by: dispatch of small operations; code2wav's convolutions, which gain nothing from a batch.\n")
+    print(
+        "Bound by: dispatch of small operations; code2wav's convolutions, which gain nothing from a batch.\n"
+    )
     print_table(
         "one step against the batch",
         ("batch", "thinker step", "tokens/s", "talker frame", "frames/s", "times real time, each"),
@@ -242,11 +248,15 @@ def _print(
             if turn["turn"] in (1, 2, 5, 10, 15, 20)
         ],
     )
-    print("Bound by: rendering and tokenizing the whole history, the talker's own prompt of all user turns, and")
+    print(
+        "Bound by: rendering and tokenizing the whole history, the talker's own prompt of all user turns, and"
+    )
     print("attention over it; the thinker computes each turn's new tokens only.\n")
     returns = crowd["generate_returns_ms"]
     return [
         Goal("throughput against generate", crowd["speedup"], SPEEDUP_GOAL, "x", at_least=True),
-        Goal("first audio against generate's return", crowd["first_audio_alone_ms"] / returns, FIRST_AUDIO_GOAL),
+        Goal(
+            "first audio against generate's return", crowd["first_audio_alone_ms"] / returns, FIRST_AUDIO_GOAL
+        ),
         Goal("answers equal to generate's", crowd["equal_answers"], REQUESTS, at_least=True),
     ]

@@ -8,10 +8,11 @@ import numpy as np
 
 from voice_app import messages as m
 from voice_app.bench.report import median
+from voice_app.errors import VoiceAppError
 from voice_app.messages import Stage
 from voice_app.models.qwen3_omni.talker_ar import Talker
 from voice_app.models.qwen3_omni.thinker import Thinker
-from voice_app.schedulers.base import AnyRunner, Prompt, PromptInputs, SequenceStep, StageInput
+from voice_app.schedulers.base import AnyRunner, OnePassRunner, Prompt, PromptInputs, SequenceStep, StageInput
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 STEPS = 20
@@ -59,7 +60,9 @@ def step_times(runners: dict[Stage, AnyRunner]) -> list[StepTimes]:
     thinker = cast(Thinker, runners[Stage.THINKER])
     talker = cast(Talker, runners[Stage.TALKER_AR])
     prompt = _prompt(runners)
-    return [StepTimes(size, _thinker(thinker, prompt, size), _talker(talker, prompt, size)) for size in BATCHES]
+    return [
+        StepTimes(size, _thinker(thinker, prompt, size), _talker(talker, prompt, size)) for size in BATCHES
+    ]
 
 
 def _prompt(runners: dict[Stage, AnyRunner]) -> m.PromptIds:
@@ -70,9 +73,11 @@ def _prompt(runners: dict[Stage, AnyRunner]) -> m.PromptIds:
         sampling=m.Sampling(max_tokens=4 * STEPS),
         max_frames=4 * STEPS,
     )
-    preprocessing = runners[Stage.PREPROCESSING]
-    (made,) = preprocessing.run([StageInput(request.turn, request, True)])  # pyright: ignore[reportAttributeAccessIssue]
+    preprocessing = cast(OnePassRunner, runners[Stage.PREPROCESSING])
+    (made,) = preprocessing.run([StageInput(request.turn, request, True)])
+    assert not isinstance(made, VoiceAppError)
     (prompt,) = made
+    assert isinstance(prompt, m.PromptIds)
     return prompt
 
 

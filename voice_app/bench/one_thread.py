@@ -3,9 +3,11 @@
 For tests that want the runners' and schedulers' results and nothing of the transports.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
@@ -14,7 +16,9 @@ from voice_app.errors import VoiceAppError
 from voice_app.messages import Stage, TurnId
 from voice_app.pipeline.graph import STAGES, targets
 from voice_app.pipeline.schedulers import make_scheduler
-from voice_app.schedulers.base import AnyRunner, Outbox, StageInput, StageScheduler
+from voice_app.schedulers.base import AnyRunner, Code2WavRunner, Outbox, StageInput, StageScheduler
+from voice_app.schedulers.code2wav import Code2WavScheduler
+from voice_app.schedulers.turns import Clock
 
 MakeScheduler = Callable[[AnyRunner, Outbox], StageScheduler]
 ROUNDS = 200_000
@@ -87,12 +91,14 @@ class _MemoryOutbox:
 
 
 class OneThread:
-    """`build` is a pack's. `schedulers` replaces the stage graph's own for some stages."""
+    """`build` is a pack's. `schedulers` replaces the stage graph's own for some stages. `clock` tells
+    code2wav how much of its sound has been played."""
 
     def __init__(
         self,
         build: Callable[[Stage], AnyRunner],
         schedulers: Mapping[Stage, MakeScheduler] | None = None,
+        clock: Clock = time.perf_counter,
     ) -> None:
         self.results: dict[TurnId, Result] = {}
         self.runners = {stage: build(stage) for stage in Stage}
@@ -101,8 +107,13 @@ class OneThread:
         for stage, runner in self.runners.items():
             outbox = _MemoryOutbox(self, stage)
             own = (schedulers or {}).get(stage)
-            made = own(runner, outbox) if own else make_scheduler(STAGES[stage], runner, outbox)
-            self.schedulers[stage] = made
+            if own is not None:
+                self.schedulers[stage] = own(runner, outbox)
+            elif stage is Stage.CODE2WAV:
+                wave = cast(Code2WavRunner, runner)
+                self.schedulers[stage] = Code2WavScheduler(wave, outbox, STAGES[stage].batch, clock)
+            else:
+                self.schedulers[stage] = make_scheduler(STAGES[stage], runner, outbox)
 
     def submit(self, request: m.TurnRequest) -> Result:
         """Take a turn in; nothing is computed yet."""

@@ -19,8 +19,8 @@ class WaveConvs:
     def __init__(self, module: Module) -> None:
         self._upsample = [list(blocks) for blocks in module.upsample]
         self._head = module.decoder[0]
-        self._blocks = [list(block.block) for block in module.decoder[1:-2]]
-        self._last_act, self._last = module.decoder[-2:]
+        self._blocks = [_Block(block.block) for block in module.decoder[1:-2]]
+        self._last_act, self._last = _Snake(module.decoder[-2]), module.decoder[-1]
 
     def start(self, dtype: torch.dtype, device: torch.device) -> list[torch.Tensor]:
         """A fresh stream's contexts, each [channels, columns]."""
@@ -45,11 +45,31 @@ class WaveConvs:
         for transposed, block in self._upsample:
             x = _next_block(block, run.transposed(transposed, x), run)
         x = run.causal(self._head, x)
-        for act, transposed, *units in self._blocks:
-            x = run.transposed(transposed, act(x))
-            for unit in units:
-                x = x + run.causal(unit.conv2, unit.act2(run.causal(unit.conv1, unit.act1(x))))
+        for block in self._blocks:
+            x = run.transposed(block.transposed, block.act(x))
+            for act1, conv1, act2, conv2 in block.units:
+                x = x + run.causal(conv2, act2(run.causal(conv1, act1(x))))
         return run.causal(self._last, self._last_act(x))
+
+
+class _Snake:
+    """transformers' SnakeBeta, x + sin²(αx) / β, with α and 1 / β taken out of their logarithms once."""
+
+    def __init__(self, module: Module) -> None:
+        self._alpha = module.alpha.detach().exp()[:, None]
+        self._gain = 1.0 / (module.beta.detach().exp()[:, None] + module.no_div_by_zero)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.addcmul(x, self._gain, torch.sin(x * self._alpha).square())
+
+
+class _Block:
+    """One upsampling step of the decoder."""
+
+    def __init__(self, modules: Sequence[Module]) -> None:
+        act, self.transposed, *units = modules
+        self.act = _Snake(act)
+        self.units = [(_Snake(u.act1), u.conv1, _Snake(u.act2), u.conv2) for u in units]
 
 
 class _Run:
