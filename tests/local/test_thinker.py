@@ -280,6 +280,18 @@ def test_what_a_rule_gets_right(
     assert held in say(brain, thinker, *talk, now="2026-11-29T21:05:00+00:00")
 
 
+@pytest.mark.parametrize("step_tokens", [16, 256])
+def test_words_that_make_no_sense_are_not_answered(
+    brain: PackagedBrain, thinker: Thinker, step_tokens: int
+) -> None:
+    talks = Talks(thinker, step_tokens=step_tokens)
+    for place in range(2):  # The second finds its words in the prefix cache.
+        talks.ask(str(place), brain.frame.spans(by_turns("Blue seven running the yesterday cheese.")))
+        talks.run()
+    answers = {brain.tokens.decode(reply.ids) for reply in talks.replies.values()}
+    assert answers == {"Sorry, I didn't understand that. Could you say it again?"}
+
+
 def test_an_answer_is_one_or_two_speakable_sentences(brain: PackagedBrain, thinker: Thinker) -> None:
     for question in QUESTIONS:
         answer = say(brain, thinker, question)

@@ -27,7 +27,7 @@ MAX_POSITIONS = 2048
 this takes seconds."""
 HISTORY = 1024
 """Positions of the turns that a prompt keeps."""
-STYLE = AnswerStyle(max_tokens=80, repetition_penalty=1.15, functions=functions.ALL)
+STYLE = AnswerStyle(max_tokens=80, repetition_penalty=1.15, functions=functions.ALL, doubts=True)
 DEFAULT_KV_BYTES = 224 << 20
 """5,000 positions of the packaged brain: some thirty talks with their history."""
 

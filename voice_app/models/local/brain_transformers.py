@@ -22,7 +22,7 @@ from voice_app.models.local.thinker import AnswerStyle, Thinker
 MAX_POSITIONS = 4096
 HISTORY = 2048
 DEFAULT_KV_BYTES = 1 << 30
-STYLE = AnswerStyle(max_tokens=120, repetition_penalty=1.0, functions=functions.EXACT)
+STYLE = AnswerStyle(max_tokens=120, repetition_penalty=1.0, functions=functions.EXACT, doubts=False)
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)

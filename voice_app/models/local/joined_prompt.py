@@ -32,6 +32,8 @@ class JoinedPrompt:
     def __init__(self, inputs: PromptInputs, width: int) -> None:
         """Raises InputError for embeddings that are not of this thinker."""
         self.ids: list[int] = []
+        self.asked: list[int] = []
+        """Positions of the last turn's own words: its text and speech, not its pictures."""
         self._media: list[tuple[int, np.ndarray]] = []
         self._turns: list[list[tuple[Media | None, Sequence[int]]]] = []
         inside = False
@@ -40,13 +42,16 @@ class JoinedPrompt:
                 inside = not inside
                 if inside:
                     self._turns.append([])
+                    self.asked = []
                 continue
             ids: Sequence[int] = span.ids
             if span.media:
                 ids = self._take(inputs.media[span.media.key], width)
-            self.ids += ids
             if inside:
                 self._turns[-1].append((span.media, ids))
+                if not (span.media and span.media.kind == "image"):
+                    self.asked += range(len(self.ids), len(self.ids) + len(ids))
+            self.ids += ids
 
     def rows(self, start: int, end: int, embed: Callable[[Sequence[int]], np.ndarray]) -> np.ndarray:
         """The input rows of the prompt's positions [start, end)."""

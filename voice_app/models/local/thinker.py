@@ -15,6 +15,7 @@ from voice_app.models.local.ending import said_enough
 from voice_app.models.local.engine import Chunk, Engine
 from voice_app.models.local.joined_prompt import JoinedPrompt, UserTurn
 from voice_app.models.local.prompt import Tokens
+from voice_app.models.local.understanding import SORRY, Likelihood, Remembered
 from voice_app.schedulers.base import NoAnswer, Prompt, PromptInputs, SequenceStep, StepOutput
 from voice_app.schedulers.sampler import RequestSampler, sample
 from voice_app.schedulers.stop_strings import StopStrings
@@ -26,20 +27,24 @@ _WARM_ROWS = (1, 8, 32, 256)
 @dataclass(frozen=True, slots=True)
 class AnswerStyle:
     """How a brain answers unless the request says otherwise. `max_tokens` also bounds what a request may ask
-    for: spoken answers are short. `functions`: the built-in ones that may answer in its place."""
+    for: spoken answers are short. `functions`: the built-in ones that may answer in its place. `doubts`: it
+    says so when it finds the question's words unlikely."""
 
     max_tokens: int
     repetition_penalty: float
     functions: Sequence[str]
+    doubts: bool
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What the runner keeps of one prompt. `forced`: the answer's tokens where a function gave them."""
+    """What the runner keeps of one prompt. `forced`: the answer's tokens where a rule gives them.
+    `likelihood`: of the question, where it matters."""
 
     prompt: JoinedPrompt
     sampler: RequestSampler
     forced: list[int]
+    likelihood: Likelihood | None
 
 
 class Thinker:
@@ -64,6 +69,7 @@ class Thinker:
         self._tokens = tokens
         self._style = style
         self._opening = opening
+        self._remembered = Remembered(2 * engine.num_pages * engine.page_size)
         # A spoken answer has no second line.
         self._ends = ends | {token for token in range(engine.vocab) if b"\n" in tokens.token_bytes(token)}
         self._end_ids = torch.tensor(sorted(self._ends))
@@ -82,9 +88,12 @@ class Thinker:
                 "say or show less at once",
                 param="messages",
             )
-        result = self._planned(turns, params.now)
-        forced = self._tokens.encode(result.spoken) if result else []
-        return self._prompt(joined, params, sampling, max_tokens, forced[:max_tokens])
+        prompt = self._prompt(joined, params, sampling, max_tokens)
+        if result := self._planned(turns, params.now):
+            _answer(prompt).forced = self._tokens.encode(result.spoken)[:max_tokens]
+        elif self._style.doubts:
+            _answer(prompt).likelihood = Likelihood(joined.ids, joined.asked, self._remembered)
+        return prompt
 
     def openings(self) -> Sequence[Prompt]:
         if not self._opening:
@@ -92,12 +101,13 @@ class Thinker:
         params = PromptParams()
         inputs = PromptInputs(TurnId("", ""), PromptIds(self._opening, params), {})
         joined = JoinedPrompt(inputs, self._engine.width)
-        return (self._prompt(joined, params, params.sampling, 1, []),)
+        return (self._prompt(joined, params, params.sampling, max_tokens=1),)
 
     def step(self, batch: Sequence[SequenceStep]) -> Sequence[StepOutput]:
         x = np.concatenate([self._rows(step) for step in batch])
         hidden = self._engine.forward(x, [Chunk(step.start, step.count, step.pages) for step in batch])
         lasts = hidden[np.cumsum([step.count for step in batch]) - 1]
+        self._judge(batch, hidden)
         tokens = self._picked(batch, lasts)
         return [self._output(step, token, row) for step, token, row in zip(batch, tokens, lasts, strict=True)]
 
@@ -119,7 +129,6 @@ class Thinker:
         params: PromptParams,
         sampling: Sampling,
         max_tokens: int,
-        forced: list[int],
     ) -> Prompt:
         return Prompt(
             keys=joined.ids,
@@ -127,7 +136,7 @@ class Thinker:
             sampling=sampling,
             max_tokens=max_tokens,
             eos_ids=self._ends,
-            state=_Answer(joined, RequestSampler(sampling, self._engine.vocab), forced),
+            state=_Answer(joined, RequestSampler(sampling, self._engine.vocab), [], None),
             stops=StopStrings(sampling.stop, self._tokens.token_bytes) if sampling.stop else None,
         )
 
@@ -150,10 +159,23 @@ class Thinker:
         length, end = len(step.prompt.keys), step.start + step.count
         rows = []
         if step.start < length:
-            rows.append(_answer(step).prompt.rows(step.start, min(end, length), self._engine.embed))
+            rows.append(_answer(step.prompt).prompt.rows(step.start, min(end, length), self._engine.embed))
         if end > length:
             rows.append(self._engine.embed(step.outputs[max(0, step.start - length) : end - length]))
         return np.concatenate(rows)
+
+    def _judge(self, batch: Sequence[SequenceStep], hidden: np.ndarray) -> None:
+        """Learn how likely the questions in `batch` are; those that make no sense get their answer."""
+        first = 0
+        for step in batch:
+            answer = _answer(step.prompt)
+            if answer.likelihood and not step.outputs:
+                if rows := answer.likelihood.rows(step.start, step.count):
+                    logits = self._engine.logits(hidden[[first + row for row in rows]])
+                    answer.likelihood.add(step.start, rows, logits)
+                if step.sample and answer.likelihood.unlikely:
+                    answer.forced = self._tokens.encode(SORRY)[: step.prompt.max_tokens]
+            first += step.count
 
     def _picked(self, batch: Sequence[SequenceStep], lasts: np.ndarray) -> list[int | None]:
         """The next token of each step that wants one."""
@@ -162,7 +184,7 @@ class Thinker:
         for place, step in enumerate(batch):
             if not step.sample:
                 continue
-            if forced := _answer(step).forced:
+            if forced := _answer(step.prompt).forced:
                 tokens[place] = forced[len(step.outputs)]
             else:
                 asking.append(place)
@@ -172,7 +194,7 @@ class Thinker:
         for row, place in enumerate(asking):
             if not batch[place].outputs:
                 logits[row, self._end_ids] = -torch.inf
-        samplers = [_answer(batch[place]).sampler for place in asking]
+        samplers = [_answer(batch[place].prompt).sampler for place in asking]
         picked = sample(logits, samplers, [len(batch[place].outputs) for place in asking])
         for place, token in zip(asking, picked, strict=True):
             tokens[place] = token
@@ -182,14 +204,14 @@ class Thinker:
         if token is None or token in self._ends:
             return StepOutput(token)
         said = [*step.outputs, token]
-        forced = _answer(step).forced
+        forced = _answer(step.prompt).forced
         done = len(said) == len(forced) if forced else said_enough(self._tokens.decode(said))
         return StepOutput(token, hidden, finish_reason="stop" if done else None)
 
 
-def _answer(step: SequenceStep) -> _Answer:
-    assert isinstance(step.prompt.state, _Answer)
-    return step.prompt.state
+def _answer(prompt: Prompt) -> _Answer:
+    assert isinstance(prompt.state, _Answer)
+    return prompt.state
 
 
 def _user_time(now: str | None) -> datetime:
