@@ -29,8 +29,12 @@ class BrainFiles:
     """Where the parts of the converted brain are."""
 
     def __init__(self, folder: Path) -> None:
+        """Raises ModelFileError if the folder is damaged."""
         self.folder = folder
-        self.shape = BrainShape(**json.loads((folder / "shape.json").read_text()))
+        try:
+            self.shape = BrainShape(**json.loads((folder / "shape.json").read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise self._damaged() from error
         self.tokenizer = folder / "tokenizer.json"
         self.head = folder / "head.onnx"
         self.first = folder / "first.onnx"
@@ -39,8 +43,14 @@ class BrainFiles:
         return self.folder / f"between-{layer:02}.onnx"
 
     def embedding(self) -> np.ndarray:
-        """float16 [vocab, width], read-only, mapped from the file."""
-        return np.load(self.folder / "embedding.npy", mmap_mode="r")
+        """float16 [vocab, width], read-only, mapped from the file. Raises ModelFileError."""
+        try:
+            return np.load(self.folder / "embedding.npy", mmap_mode="r")
+        except (OSError, ValueError) as error:
+            raise self._damaged() from error
+
+    def _damaged(self) -> ModelFileError:
+        return ModelFileError(f"{self.folder}: damaged; delete it, and it is made anew at the next start")
 
 
 def converted(gguf: Path, sha256: str, report: Report) -> BrainFiles:
