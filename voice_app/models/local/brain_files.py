@@ -46,7 +46,7 @@ class BrainFiles:
         """float16 [vocab, width], read-only, mapped from the file. Raises ModelFileError."""
         try:
             return np.load(self.folder / "embedding.npy", mmap_mode="r")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise self._damaged() from error
 
     def _damaged(self) -> ModelFileError:
