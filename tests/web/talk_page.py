@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,19 @@ class TalkPage:
         self.page.get_by_label("Message", exact=True).fill(text)
         self.page.keyboard.press("Enter")
 
+    def paste(self, picture: Path) -> None:
+        """Paste a JPEG file."""
+        data = base64.b64encode(picture.read_bytes()).decode()
+        self.page.evaluate(
+            """data => {
+                const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+                const clipboardData = new DataTransfer();
+                clipboardData.items.add(new File([bytes], "pasted.jpg", { type: "image/jpeg" }));
+                document.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true }));
+            }""",
+            data,
+        )
+
     def fail_media(self, name: str) -> None:
         """From now on, microphone and camera fail with a DOMException of that name."""
         fail = f"async () => {{ throw new DOMException('none', '{name}') }}"
@@ -100,6 +114,13 @@ class TalkPage:
     def state(self, words: str, timeout_s: float = 5) -> None:
         """Wait until the state is `words`."""
         expect(self.page.locator("#state")).to_have_text(words, timeout=timeout_s * 1000)
+
+    def until(self, expression: str, timeout_s: float = 5) -> None:
+        """Wait until the expression is true. (Playwright's own wait is a thing that the policy forbids.)"""
+        deadline = time.monotonic() + timeout_s
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < deadline, f"never true: {expression}"
+            self.page.wait_for_timeout(20)
 
     def notice(self, words: str, timeout_s: float = 8) -> None:
         """Wait for a notice that says `words`."""

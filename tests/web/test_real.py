@@ -1,5 +1,6 @@
 """The page, a real Chromium, and a real server with the local pack: real speech in, real speech out."""
 
+import io
 import re
 import signal
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
+from PIL import Image
 from playwright.sync_api import expect
 from talk_page import DATA, TalkPage
 
@@ -50,7 +52,7 @@ def test_spoken_question_answered_interrupted_and_gone_on_with_after_a_reload(op
     stopped = max(block.at for block in talk.blocks())
     decided = talk.events("input_audio_buffer.speech_started")[-1]["at"]
     print(
-        f"sound stopped {stopped - said:.0f} ms after speech, the server's word came after {decided - said:.0f}"
+        f"after speech began: silent in {stopped - said:.0f} ms, the server's word in {decided - said:.0f} ms"
     )
     assert stopped - said < 200
     assert cut["response"]["status"] == "cancelled"
@@ -70,15 +72,19 @@ def test_spoken_question_answered_interrupted_and_gone_on_with_after_a_reload(op
     assert talk.events("error") == []
 
 
-def test_camera_question(open_page, server):
-    talk = open_page(server.url)
+def test_camera_question(open_page, server, launch, tmp_path):
+    film = tmp_path / "cat.mjpeg"
+    picture = io.BytesIO()
+    Image.open(DATA / "pictures" / "cat.jpg").convert("RGB").resize((640, 480)).save(picture, "jpeg")
+    film.write_bytes(picture.getvalue() * 30)
+    talk = open_page(server.url, browser=launch(f"--use-file-for-fake-video-capture={film}"))
+    talk.page.locator("#camera-button").click()
+    talk.until("document.querySelector('#preview').videoWidth > 0")
     talk.start()
-    talk.page.set_input_files("#picture-file", DATA / "pictures" / "cat.jpg")
-    expect(talk.page.locator("#pictures canvas")).to_have_count(1)
     talk.say(question("camera-1-1"))
     talk.state("Speaking", timeout_s=30)
     talk.state("Listening", timeout_s=30)
-    expect(talk.page.locator(".entry.user .frames canvas")).to_have_count(1)
+    expect(talk.page.locator(".entry.user .frames canvas").first).to_be_visible()
     expect(talk.entries("assistant")).to_contain_text(re.compile(r"\b(cat|tabby|kitten)\b", re.IGNORECASE))
     talk.screenshot("real-camera")
     assert talk.events("error") == []

@@ -29,8 +29,10 @@ def test_spoken_question_is_answered_and_heard(open_page, stub):
     talk.start()
     talk.say(murmur(0.8))
     talk.state("Hearing you")
+    talk.until("document.querySelector('#user-level').value > 0.5")
     talk.screenshot("hearing")
     talk.state("Speaking")
+    talk.until("document.querySelector('#assistant-level').value > 0.5")
     expect(talk.entries("user")).to_have_text("What is the answer?")
     talk.screenshot("speaking", "phone")
     talk.screenshot("speaking")
@@ -179,6 +181,9 @@ def test_camera_frames_and_stills_go_with_the_turn(open_page, stub):
     talk.page.locator("#camera-button").click()
     expect(talk.page.locator("#camera")).to_be_visible()
     talk.page.set_input_files("#picture-file", DATA / "pictures" / "cat.jpg")
+    talk.paste(DATA / "pictures" / "coffee.jpg")
+    expect(talk.page.locator("#pictures canvas")).to_have_count(2)
+    talk.page.get_by_role("button", name="Take picture 2 away").click()
     expect(talk.page.locator("#pictures canvas")).to_have_count(1)
     talk.start()
     talk.screenshot("camera")
@@ -248,6 +253,8 @@ def test_settings_are_kept_and_sent(open_page, stub):
     assert session["audio"]["input"]["transcription"] == {"language": "de"}
     assert session["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 800
     talk.page.get_by_role("button", name="Settings & timing").click()
+    for device in ("microphone", "camera"):
+        assert talk.page.locator(f"select[name={device}] option").count() > 1
     talk.page.get_by_label("Decided by").select_option("semantic_vad")
     expect(talk.page.get_by_label("Eagerness")).to_be_visible()
     talk.page.wait_for_timeout(100)
