@@ -1,7 +1,9 @@
 """Several people talking at once, paced as people are: ask, listen to the whole answer, think, ask.
 
 Each listener keeps a playback clock: sound starts to play when its first chunk arrives and runs at its
-sample rate; a chunk that arrives after the clock has run out of sound is a gap.
+sample rate; a chunk that arrives after the clock has run out of sound is a gap. No recording is heard twice:
+each gets its own faint noise, so that nothing is answered from what was recognised before, and each talk
+carries its history.
 """
 
 import asyncio
@@ -9,13 +11,27 @@ import random
 import time
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from voice_app.bench import questions, report
-from voice_app.messages import AudioChunk, Message, TurnId, TurnRequest
+from voice_app.messages import (
+    AudioChunk,
+    AudioPart,
+    Message,
+    Part,
+    TextDelta,
+    TextPart,
+    Transcript,
+    TurnId,
+    TurnRequest,
+)
 from voice_app.pipeline.client import PipelineClient
 
 TURNS_A_TALK = 4
 THINKING_SECONDS = (0.3, 1.2)
-HEADER = ("people", "turns", "first audio p50", "p95", "turns with a gap", "longest gap")
+HEADER = ("people", "turns", "first audio p50", "p95", "turns with a gap", "longest gap", "without sound")
+NOISE = 0.001
+"""Standard deviation of the noise added to a recording: 60 dB below full scale, some 40 below speech."""
 GAP_MS = 5.0
 """Shorter than this is within the jitter of a sound card's own buffer."""
 
@@ -27,6 +43,8 @@ class Turn:
     first_audio_ms: float = float("nan")
     gap_ms: float = 0.0
     audio_ms: float = 0.0
+    transcript: str = ""
+    text: str = ""
 
 
 @dataclass(slots=True)
@@ -41,18 +59,27 @@ class Crowd:
         """Turns in which the listener ran dry."""
         return sum(turn.gap_ms > GAP_MS for turn in self.turns)
 
+    @property
+    def silent(self) -> int:
+        """Turns that were answered without a sound."""
+        return sum(turn.audio_ms == 0 for turn in self.turns)
+
+    @property
+    def smooth(self) -> bool:
+        """Every turn was heard, without a gap."""
+        return not self.gaps and not self.silent
+
     def row(self) -> tuple[object, ...]:
         """A row under `HEADER`."""
-        firsts = [turn.first_audio_ms for turn in self.turns]
+        firsts = [turn.first_audio_ms for turn in self.turns if turn.audio_ms]
         longest = max(turn.gap_ms for turn in self.turns)
-        p50, p95 = report.percentile(firsts, 50), report.percentile(firsts, 95)
         return (
             self.people,
             len(self.turns),
-            f"{p50:.0f} ms",
-            f"{p95:.0f} ms",
+            *(f"{report.percentile(firsts, percent):.0f} ms" for percent in (50, 95)),
             self.gaps,
             f"{longest:.0f} ms",
+            self.silent,
         )
 
     def as_json(self) -> dict[str, object]:
@@ -60,6 +87,7 @@ class Crowd:
             "people": self.people,
             "first_audio_ms": [turn.first_audio_ms for turn in self.turns],
             "gap_ms": [turn.gap_ms for turn in self.turns],
+            "audio_ms": [turn.audio_ms for turn in self.turns],
         }
 
 
@@ -87,20 +115,37 @@ async def run(client: PipelineClient, people: int) -> Crowd:
 
 async def _talk(client: PipelineClient, crowd: Crowd, pool: list[questions.Question], person: int) -> None:
     dice = random.Random(1000 * crowd.people + person)
+    history: list[Message] = []
     await asyncio.sleep(dice.uniform(0, 2))
     for number in range(TURNS_A_TALK):
-        said = Message("user", questions.parts(dice.choice(pool), 0))
+        said = Message("user", _spoken_anew(questions.parts(dice.choice(pool), 0), dice.getrandbits(32)))
         identity = TurnId(f"talk-{crowd.people}-{person}", str(number))
-        turn = await _listen(client, TurnRequest(identity, (said,)))
+        turn = await _listen(client, TurnRequest(identity, (*history, said)))
         crowd.turns.append(turn)
+        history.append(Message("user", (TextPart(turn.transcript),)))
+        history.append(Message("assistant", (TextPart(turn.text),)))
         await asyncio.sleep(dice.uniform(*THINKING_SECONDS))
+
+
+def _spoken_anew(parts: tuple[Part, ...], seed: int) -> tuple[Part, ...]:
+    noise = np.random.default_rng(seed)
+    return tuple(
+        AudioPart(p.samples + noise.normal(0, NOISE, len(p.samples)).astype(np.float32), p.sample_rate)
+        if isinstance(p, AudioPart)
+        else p
+        for p in parts
+    )
 
 
 async def _listen(client: PipelineClient, request: TurnRequest) -> Turn:
     began = time.perf_counter()
     turn, listener = Turn(), Listener()
     async for event in client.submit(request):
-        if isinstance(event, AudioChunk) and len(event.samples):
+        if isinstance(event, Transcript):
+            turn.transcript = event.text
+        elif isinstance(event, TextDelta):
+            turn.text += event.text
+        elif isinstance(event, AudioChunk) and len(event.samples):
             now = time.perf_counter()
             if listener.dry_at is None:
                 turn.first_audio_ms = (now - began) * 1000
