@@ -13,7 +13,7 @@ from voice_app.errors import ConfigError
 ENVIRONMENT: dict[str, str] = {
     "VOICE_APP_HOME": "where pulled models and converted weights are kept (default ~/.cache/voice-app)",
     "VOICE_APP_RUN_DIR": "where sockets of running pipelines are (default: a private folder in TMPDIR)",
-    "VOICE_APP_LOG": "log level: debug, info, warning, error (default info)",
+    "VOICE_APP_LOG": "log level: debug, info, warning, error, critical (default info; a command's: critical)",
     "VOICE_APP_LOG_FORMAT": "text or json (default text)",
 }
 """Every environment variable that the app reads, with its meaning."""

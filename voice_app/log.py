@@ -12,6 +12,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from voice_app.errors import ConfigError
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+FORMATS = ("text", "json")
+
 _FIELDS: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("log_fields", default=None)
 
 
@@ -49,11 +54,27 @@ class _Json(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
-def set_up(level: str | None = None) -> None:
-    """Log to stderr at `level`, else VOICE_APP_LOG, else info; VOICE_APP_LOG_FORMAT=json for JSON."""
+def set_up(default: str = "info") -> None:
+    """Log to stderr at VOICE_APP_LOG's level, else `default`; VOICE_APP_LOG_FORMAT=json for JSON.
+
+    Raises ConfigError that names the variable."""
+    least = level(default)
+    form = _chosen("VOICE_APP_LOG_FORMAT", FORMATS, "text")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if os.environ.get("VOICE_APP_LOG_FORMAT") == "json" else _Text())
+    handler.setFormatter(_Json() if form == "json" else _Text())
     root = logging.getLogger("voice_app")
     root.handlers[:] = [handler]
     root.propagate = False
-    root.setLevel((level or os.environ.get("VOICE_APP_LOG") or "info").upper())
+    root.setLevel(least)
+
+
+def level(default: str = "info") -> int:
+    """What VOICE_APP_LOG asks for, else `default`, as `logging` counts. Raises ConfigError."""
+    return logging.getLevelNamesMapping()[_chosen("VOICE_APP_LOG", LEVELS, default).upper()]
+
+
+def _chosen(variable: str, choices: tuple[str, ...], default: str) -> str:
+    chosen = (os.environ.get(variable) or default).lower()
+    if chosen not in choices:
+        raise ConfigError(f"{variable}={chosen}: choose one of {', '.join(choices)}", param=variable)
+    return chosen

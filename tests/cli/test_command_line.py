@@ -104,3 +104,13 @@ def test_an_unknown_option_is_refused(capsys):
         cli.main(["ask", "--loud", "--text", "x"])
     assert exit_info.value.code == 2
     assert "--loud" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("variable", ["VOICE_APP_LOG", "VOICE_APP_LOG_FORMAT"])
+@pytest.mark.parametrize("command", [["ask", "--text", "x"], ["serve", "--port", "0"], ["graph"]])
+def test_a_wrong_log_setting_is_one_line_and_exit_code_2(capsys, monkeypatch, variable, command):
+    monkeypatch.setenv(variable, "verbose")
+    assert cli.main(command) == 2
+    error = capsys.readouterr().err
+    assert f"{variable}=verbose" in error
+    assert error.count("\n") == 1

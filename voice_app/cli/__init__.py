@@ -30,11 +30,11 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"{arguments.command}: unknown: {' '.join(unknown)}")
     if "bare" in arguments:
         arguments.bare(arguments, bare, argv)
-    # A server's log is for its operator; whoever asks a question gets one line (VOICE_APP_LOG shows more).
-    log.set_up(None if arguments.command == "serve" else os.environ.get("VOICE_APP_LOG", "critical"))
     # A terminated command ends like an interrupted one: its workers are stopped on the way out.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        # A server's log is for its operator; whoever asks a question gets one line.
+        log.set_up("info" if arguments.command == "serve" else "critical")
         return arguments.run(arguments)
     except VoiceAppError as error:
         if os.environ.get("VOICE_APP_LOG") == "debug":

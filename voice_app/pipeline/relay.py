@@ -2,20 +2,21 @@
 
 import asyncio
 import logging
-import os
 import sys
+
+from voice_app import log
 
 _LEVELS = {name: value for name, value in logging.getLevelNamesMapping().items() if name != "NOTSET"}
 
 
 def log_to_parent() -> None:
-    """In a worker: log to stderr in the form that `relay` reads, at VOICE_APP_LOG's level."""
+    """In a worker: log to stderr in the form that `relay` reads. Raises ConfigError for a wrong VOICE_APP_LOG."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(levelname)s|%(name)s|%(message)s"))
     root = logging.getLogger("voice_app")
     root.handlers[:] = [handler]
     root.propagate = False
-    root.setLevel((os.environ.get("VOICE_APP_LOG") or "info").upper())
+    root.setLevel(log.level())
 
 
 async def relay(worker: str, lines: asyncio.StreamReader) -> list[str]:
