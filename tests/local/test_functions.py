@@ -1,6 +1,7 @@
 """Built-in functions, asked in the many ways that a recogniser may write them. Expected values are worked out
 by hand."""
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -109,6 +110,41 @@ def test_what_is_left_to_the_model(question: str) -> None:
 @given(st.text(max_size=60), st.lists(st.text(max_size=60), max_size=3))
 def test_nothing_that_is_said_breaks_it(question: str, earlier: list[str]) -> None:
     said(question, *earlier)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is 9 ^ 64" + " squared" * 17,
+        "What is 0.9 ^ 64" + " cubed" * 20,
+        "What is 2 to the power of minus 64" + " squared" * 30,
+    ],
+)
+def test_a_chain_of_powers_ends_at_once_and_the_talk_goes_on(question: str) -> None:
+    start = time.process_time()
+    assert said(question) == "That number is too long to say."
+    assert said("and double that", question) is None
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("digits", [31, 400, 6000])
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is {} plus 1?", "What is 0.{} times 2?", "1 divided by {}", "What is the square root of {}?",
+        "{} 4ths of 2", "How many kilometers is {} miles?", "How many kilometers is {}.5 miles?",
+        "What day of the week was July 4th {}?", "How many days until July {}?", "{}",
+    ],
+)  # fmt: skip
+def test_endless_digits_are_left_to_the_model(question: str, digits: int) -> None:
+    asked = question.format("9" * digits)
+    assert said(asked) is None
+    assert said("What is 2 plus 2?", asked) == "2 plus 2 is 4."
+
+
+@pytest.mark.parametrize("words", ["half of ", "minus ", "2 plus "])
+def test_an_endless_expression_is_left_to_the_model(words: str) -> None:
+    assert said("What is " + words * 1500 + "2") is None
 
 
 @pytest.mark.parametrize(
@@ -315,6 +351,9 @@ def test_tools() -> None:
         ("convert_units", {"amount": 1, "from": "miles", "to": "pounds"}, "to"),
         ("convert_units", {"amount": 1, "from": "parsecs", "to": "miles"}, "from"),
         ("convert_units", {"amount": "one", "from": "miles", "to": "feet"}, "amount"),
+        ("convert_units", {"amount": float("nan"), "from": "miles", "to": "feet"}, "amount"),
+        ("convert_units", {"amount": float("-inf"), "from": "miles", "to": "feet"}, "amount"),
+        ("convert_units", {"amount": 10**400, "from": "miles", "to": "feet"}, "amount"),
     ],
 )
 def test_tools_name_what_is_wrong(name: str, arguments: dict[str, object], param: str) -> None:

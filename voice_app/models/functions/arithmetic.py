@@ -6,10 +6,11 @@ The whole of what follows the question's opening has to be one expression; anyth
 import re
 from fractions import Fraction
 
-from voice_app.models.functions.expression import NotAnExpression, Value, read_expression
+from voice_app.models.functions.expression import NotAnExpression, TooLong, Value, read_expression
 
 _LARGEST = Fraction(10) ** 15
 """Results beyond it are not said."""
+_TOO_LONG = "That number is too long to say."
 
 _OPENING = re.compile(
     r"^(?:.*\b)?(?:what (?:is|are|does|would(?: be)?|will be)|what(?= \d)|how much (?:is|are|does|do)"
@@ -46,10 +47,12 @@ def spoken_sum(question: str, that: Fraction | None = None) -> str | None:
         found = read_sum(question, that)
     except ZeroDivisionError:
         return "You can't divide by zero."
+    except TooLong:
+        return _TOO_LONG
     if found is None:
         return None
     if abs(found.value) > _LARGEST:
-        return "That number is too long to say."
+        return _TOO_LONG
     verb = (
         "is" if found.exact and Fraction(number(found.value).replace(",", "")) == found.value else "is about"
     )
@@ -57,7 +60,7 @@ def spoken_sum(question: str, that: Fraction | None = None) -> str | None:
 
 
 def read_sum(question: str, that: Fraction | None = None) -> Value | None:
-    """The sum that a normalised question asks for. Raises ZeroDivisionError."""
+    """The sum that a normalised question asks for. Raises ZeroDivisionError, TooLong."""
     asked = _expression(question)
     if that is not None:
         asked = _with_that(asked, number(that).replace(",", ""))

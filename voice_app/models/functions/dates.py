@@ -118,7 +118,7 @@ def _named(month: int, day: int, year: str | None, today: date) -> tuple[str, da
             return month_day(when), when
         # "nineteen ninety nine" comes as "19 99".
         when = date(int(year.replace(" ", "")), month, day)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return f"{month_day(when)}, {when.year}", when
 

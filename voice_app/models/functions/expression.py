@@ -13,6 +13,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 _LARGEST_POWER = 64
+_MOST_BITS = 512
+"""Of the numerator and the denominator of every partial result: a chain of powers must not keep the thinker
+busy. It is far beyond what can be said, and within what a float holds."""
+_MOST_TOKENS = 64
+"""Of one expression: each may be a level of recursion."""
 
 _OPERATORS = {
     "plus": ("plus", "+", "and", "added to"),
@@ -38,8 +43,8 @@ _PHRASES = {phrase: said for said, phrases in _OPERATORS.items() for phrase in p
 _WORD = re.compile(
     "(" + "|".join(map(re.escape, sorted([*_PHRASES, *_FACTORS], key=len, reverse=True))) + r")(?=\s|$)"
 )
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)(?=\s|$)")
-_PART_OF = re.compile(r"(?:(\d+) )?(half|halves|quarters?|3rds?|[4-9]ths?|10ths?) of(?=\s|$)")
+_NUMBER = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)(?=\s|$)")
+_PART_OF = re.compile(r"(?:(\d{1,30}) )?(half|halves|quarters?|3rds?|[4-9]ths?|10ths?) of(?=\s|$)")
 _PARTS = {"hal": 2, "qua": 4}
 _ORDINALS = {
     3: "third",
@@ -57,19 +62,28 @@ class NotAnExpression(ValueError):
     """The words are not arithmetic from the first to the last."""
 
 
+class TooLong(ArithmeticError):
+    """A result on the way has more digits than anybody would say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """A (partial) result: `said` is the expression in words, `exact` whether no root was rounded,
-    `steps` how many operations are in it."""
+    `steps` how many operations are in it. Raises TooLong."""
 
     value: Fraction
     said: str
     exact: bool = True
     steps: int = 0
 
+    def __post_init__(self) -> None:
+        if _bits(self.value) > _MOST_BITS:
+            raise TooLong(self.said)
+
 
 def read_expression(text: str) -> Value:
-    """The value of normalised words. Raises NotAnExpression (a number alone is none), ZeroDivisionError."""
+    """The value of normalised words. Raises NotAnExpression (a number alone is none; nor is what holds more
+    than 30 digits in a row), ZeroDivisionError, TooLong."""
     reader = _Reader(_tokens(text))
     found = reader.sum()
     if reader.left() or not found.steps:
@@ -85,6 +99,8 @@ def _tokens(text: str) -> list[_Token]:
     tokens: list[_Token] = []
     rest = text.strip()
     while rest:
+        if len(tokens) == _MOST_TOKENS:
+            raise NotAnExpression(text)
         if found := _PART_OF.match(rest):
             tokens.append(_part_of(int(found[1] or 1), found[2]))
         elif found := _NUMBER.match(rest):
@@ -139,7 +155,7 @@ class _Reader:
                 right = self._value()
                 found = _joined(_raised(found.value, right.value), found, operator, right)
             else:
-                value = found.value ** (2 if operator == "squared" else 3)
+                value = _raised(found.value, Fraction(2 if operator == "squared" else 3))
                 found = Value(value, f"{found.said} {operator}", found.exact, found.steps + 1)
         return found
 
@@ -173,6 +189,10 @@ class _Reader:
         return None
 
 
+def _bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
 def _joined(value: Fraction, left: Value, operator: str, right: Value) -> Value:
     said = f"{left.said} {operator} {right.said}"
     return Value(value, said, left.exact and right.exact, left.steps + right.steps + 1)
@@ -181,6 +201,8 @@ def _joined(value: Fraction, left: Value, operator: str, right: Value) -> Value:
 def _raised(base: Fraction, power: Fraction) -> Fraction:
     if power.denominator != 1 or abs(power) > _LARGEST_POWER:
         raise NotAnExpression("only whole powers that are small")
+    if _bits(base) * abs(power) > 2 * _MOST_BITS:
+        raise TooLong("a power")
     return base ** int(power)
 
 

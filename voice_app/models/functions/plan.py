@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from voice_app.models.functions.arithmetic import read_sum, spoken_sum
 from voice_app.models.functions.dates import spoken_date
+from voice_app.models.functions.expression import TooLong
 from voice_app.models.functions.question import bare, normalise
 from voice_app.models.functions.recall import facts, spoken_greeting, spoken_recall
 from voice_app.models.functions.sight import spoken_sight
@@ -61,6 +62,6 @@ def _last_result(earlier: Sequence[str]) -> Fraction | None:
         return None
     try:
         found = read_sum(bare(normalise(earlier[-1])), _last_result(earlier[:-1][-4:]))
-    except ZeroDivisionError:
+    except (ZeroDivisionError, TooLong):
         return None
     return found.value if found else None

@@ -15,6 +15,8 @@ from voice_app.models.functions.units import UNITS, Unit, convert
 
 Arguments = Mapping[str, object]
 
+_LARGEST_AMOUNT = 1e30
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -48,8 +50,10 @@ def _days_until(arguments: Arguments, now: datetime) -> str:
 def _convert_units(arguments: Arguments, now: datetime) -> str:
     source, target = _unit(arguments, "from"), _unit(arguments, "to")
     amount = arguments.get("amount")
-    if not isinstance(amount, int | float):
-        raise InputError("amount: must be a number", param="amount")
+    if not isinstance(amount, int | float) or not abs(amount) <= _LARGEST_AMOUNT:
+        raise InputError(
+            f"amount: must be a number of at most {_LARGEST_AMOUNT:g}, either way", param="amount"
+        )
     try:
         value = convert(Fraction(amount), source, target)
     except ValueError as error:

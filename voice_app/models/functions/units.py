@@ -64,7 +64,7 @@ def _units() -> dict[str, Unit]:
 
 UNITS = _units()
 _UNIT = "(" + "|".join(map(re.escape, sorted(UNITS, key=len, reverse=True))) + ")"
-_AMOUNT = r"((?:minus )?\d+(?:\.\d+)?(?: and a half)?|an?|half an?)"
+_AMOUNT = r"((?:minus )?\d{1,30}(?:\.\d{1,30})?(?: and a half)?|an?|half an?)"
 _IS_IN = r"(?:is|are|in|are in|are there in|is in|does|do|make|make up|go into)"
 _FORMS = tuple(
     (re.compile(pattern), order)
