@@ -130,6 +130,14 @@ async def test_a_newer_generation_takes_the_place_of_the_older() -> None:
         assert (await read(new)).voice == "newer"
 
 
+async def test_an_older_generation_is_refused_while_a_newer_one_runs() -> None:
+    async with PipelineClient(config()) as client:
+        new = client.submit(request("!repeat 500", generation=5))
+        with pytest.raises(TurnCancelled, match="stale"):
+            client.submit(request("older", generation=4))
+        assert len((await read(new)).text) == 500
+
+
 async def test_an_answer_that_nobody_reads_to_its_end_leaves_nothing() -> None:
     async with PipelineClient(config()) as client:
         stream = client.submit(request("hi"))
@@ -166,6 +174,7 @@ async def test_more_turns_than_the_bound_are_refused() -> None:
         streams = [client.submit(request("!repeat 500", turn=str(n))) for n in range(2)]
         with pytest.raises(Overloaded, match="max_turns"):
             client.submit(request("one too many", turn="3"))
+        streams[0] = client.submit(request("in place of the older", turn="0", generation=1))
         await asyncio.gather(*(read(s) for s in streams))
         assert (await read(client.submit(request("again", turn="4")))).text == "again"
 

@@ -113,16 +113,19 @@ class Coordinator:
         )
 
     def submit(self, request: TurnRequest) -> TurnStream:
-        """Send a turn in. Raises Overloaded, TurnCancelled (its generation is stale), or TransferFailed
-        (too large to send)."""
+        """Send a turn in; an older generation of it that runs is ended. Raises Overloaded, TurnCancelled
+        (its generation is stale, or a newer one runs), or TransferFailed (too large to send)."""
         turn = request.turn
         if turn in self._turns:
             raise PipelineError(f"turn {turn.turn} of session {turn.session} runs already")
-        if not self._exchange.fence.admits(turn):
+        older = self._open(turn.key)
+        newer = any(state.turn.generation > turn.generation for state in older)
+        if newer or not self._exchange.fence.admits(turn):
             raise TurnCancelled(f"generation {turn.generation} of turn {turn.turn} is stale")
-        if len(self._turns) >= self._max_turns:
+        if len(self._turns) - len(older) >= self._max_turns:
             raise Overloaded(f"{self._max_turns} turns are running (max_turns); try again later")
-        self._supersede(turn)
+        for state in older:
+            self._end(state, TurnCancelled(f"turn {turn.turn} has a newer generation"))
         stream = TurnStream(turn, self.cancel)
         deadline = self._loop.call_later(self._turn_timeout_s, self._timed_out, turn)
         workers = self.workers_of(request)
@@ -238,10 +241,6 @@ class Coordinator:
     def _timed_out(self, turn: TurnId) -> None:
         limit = f"{self._turn_timeout_s:g} s (turn_timeout_s)"
         self._failed(turn, DeadlineExceeded(f"turn {turn.turn} did not end within {limit}"))
-
-    def _supersede(self, turn: TurnId) -> None:
-        for state in self._open(turn.key):
-            self._end(state, TurnCancelled(f"turn {turn.turn} has a newer generation"))
 
     def _open(self, key: tuple[str, str]) -> list[_Turn]:
         return [state for state in self._turns.values() if state.turn.key == key]
