@@ -10,7 +10,7 @@ _LEVELS = {name: value for name, value in logging.getLevelNamesMapping().items()
 
 
 def log_to_parent() -> None:
-    """In a worker: log to stderr in the form that `relay` reads. Raises ConfigError for a wrong VOICE_APP_LOG."""
+    """In a worker: log to stderr in the form that `relay` reads. Raises ConfigError (VOICE_APP_LOG)."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(levelname)s|%(name)s|%(message)s"))
     root = logging.getLogger("voice_app")
