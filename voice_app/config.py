@@ -70,6 +70,12 @@ class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_turns: int = 64
     """Most turns in the pipeline at once; one more is refused with `Overloaded`."""
     start_timeout_s: float = 300.0
-    """A worker that is not ready by then is given up."""
+    """A worker that is not ready, and has told of no progress for so long, is given up."""
     turn_timeout_s: float = 120.0
     """A turn that has not ended by then is failed."""
+
+    def __post_init__(self) -> None:
+        if self.start_timeout_s <= 0:
+            raise ConfigError(
+                f"--start-timeout {self.start_timeout_s:g}: must be positive", param="start_timeout_s"
+            )

@@ -7,7 +7,10 @@ import pytest
 
 from voice_app import cli
 from voice_app.cli import ask
+from voice_app.config import PackConfig
 from voice_app.messages import AudioPart, ImagePart, TextPart
+from voice_app.models.local.catalogue import MODELS
+from voice_app.models.local.needs import needed
 
 SPOKEN = Path(__file__).parents[1] / "data" / "spoken" / "fact-1-1.flac"
 PICTURE = Path(__file__).parents[1] / "data" / "pictures" / "cat.jpg"
@@ -114,3 +117,26 @@ def test_a_wrong_log_setting_is_one_line_and_exit_code_2(capsys, monkeypatch, va
     error = capsys.readouterr().err
     assert f"{variable}=verbose" in error
     assert error.count("\n") == 1
+
+
+def test_missing_models_are_fetched_before_any_worker_starts(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("VOICE_APP_HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setattr(ask, "PipelineClient", lambda *_, **__: pytest.fail("the workers were to start"))
+    assert cli.main(["ask", "--text", "x", "--json"]) == 2
+    error = capsys.readouterr().err
+    assert "cannot fetch" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "not_needed"),
+    [
+        (PackConfig(), {"moonshine"}),
+        (PackConfig(recogniser="moonshine"), {"whisper"}),
+        (PackConfig(recogniser="/a/folder"), {"moonshine", "whisper"}),
+        (PackConfig(brain="a/model", voice="a.onnx"), {"moonshine", "smollm2", "voice"}),
+    ],
+)
+def test_only_the_models_that_will_be_opened_are_fetched(config, not_needed):
+    assert set(needed(config)) == set(MODELS) - not_needed

@@ -11,6 +11,7 @@ A text of the form "!ORDER [ARGUMENT]" gives an order instead:
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -248,8 +249,9 @@ class ToyPack:
 
 
 def create(config: PackConfig, report: Report) -> ToyPack:
-    """`config.model` may say how loading goes: "missing", "dies", "hangs", or "wire:FILE", which
-    appends all that this worker sends to FILE."""
+    """`config.model` may say how loading goes: "missing", "dies", "hangs", "slow" (it tells of
+    progress), "fetches:FILE" (hangs in a process whose id it writes there), or "wire:FILE", which appends all
+    that this worker sends to FILE."""
     report("loading toys")
     if config.model == "missing":
         raise ModelFileError("toy.bin: not there; pull it", param="model")
@@ -257,6 +259,14 @@ def create(config: PackConfig, report: Report) -> ToyPack:
         raise Broken("while loading")
     if config.model == "hangs":
         time.sleep(3600)
+    if config.model == "slow":
+        for step in range(12):
+            time.sleep(0.5)
+            report(f"step {step}")
+    if config.model is not None and config.model.startswith("fetches:"):
+        fetch = subprocess.Popen(["sleep", "3600"])
+        Path(config.model.removeprefix("fetches:")).write_text(str(fetch.pid))
+        fetch.wait()
     if config.model is not None and config.model.startswith("wire:"):
         _record_wire(Path(config.model.removeprefix("wire:")))
     return ToyPack()

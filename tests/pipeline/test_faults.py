@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -264,6 +265,22 @@ async def test_a_worker_that_dies_while_loading_is_given_up() -> None:
 async def test_a_worker_that_never_gets_ready_is_given_up() -> None:
     with pytest.raises(DeadlineExceeded, match="start_timeout_s"):
         await PipelineClient(config("single", model="hangs", start_timeout_s=1.0)).start()
+
+
+async def test_a_slow_start_that_goes_on_is_waited_for() -> None:
+    async with PipelineClient(config("single", model="slow", start_timeout_s=4.0)) as client:
+        assert (await read(client.submit(request("here")))).text == "here"
+
+
+async def test_a_download_ends_with_the_worker_that_began_it(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    start = asyncio.create_task(PipelineClient(config("single", model=f"fetches:{note}")).start())
+    await until(lambda: note.exists() and note.read_text() != "")
+    fetch = psutil.Process(int(note.read_text()))
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    await until(lambda: not fetch.is_running() or fetch.status() == psutil.STATUS_ZOMBIE)
 
 
 async def test_stopping_while_workers_load() -> None:

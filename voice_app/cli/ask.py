@@ -20,6 +20,7 @@ from voice_app.messages import (
     TurnId,
     TurnRequest,
 )
+from voice_app.models import registry
 from voice_app.pipeline.client import PipelineClient
 
 
@@ -82,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     request = build_request(arguments)
     config = options.pipeline_config(arguments)
     player = Player.find() if arguments.play else None
+    registry.bring(config.pack, options.reporter(quiet=arguments.json))
     answer = asyncio.run(_ask(config, request, arguments, player))
     if arguments.out:
         audio.write(Path(arguments.out), answer.samples, answer.sample_rate)

@@ -27,6 +27,13 @@ def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--threads", type=int, default=1, metavar="N", help="threads a model call (default: 1)"
     )
+    group.add_argument(
+        "--start-timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="a worker that is not ready, and tells of no progress for so long, is given up (default: 300)",
+    )
 
 
 def pipeline_config(arguments: argparse.Namespace) -> PipelineConfig:
@@ -44,7 +51,9 @@ def pipeline_config(arguments: argparse.Namespace) -> PipelineConfig:
         threads=arguments.threads,
     )
     layout = arguments.layout or ("two-gpu" if arguments.pack == "qwen3-omni" else "cpu")
-    return PipelineConfig(pack=pack, layout=_local_path(layout) or layout)
+    return PipelineConfig(
+        pack=pack, layout=_local_path(layout) or layout, start_timeout_s=arguments.start_timeout
+    )
 
 
 def _local_path(value: str | None) -> str | None:

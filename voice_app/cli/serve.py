@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from voice_app.cli import options
+from voice_app.models import registry
 
 
 def add_parser(commands) -> None:
@@ -36,8 +37,10 @@ def run(arguments: argparse.Namespace) -> int:
         origins=tuple(arguments.origin),
         store_audio=arguments.store_audio,
     )
+    config = options.pipeline_config(arguments)
+    registry.bring(config.pack, options.reporter())
     return serve(
-        options.pipeline_config(arguments),
+        config,
         ServeOptions(
             host=arguments.host,
             port=arguments.port,

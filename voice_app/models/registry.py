@@ -12,6 +12,17 @@ def create(config: PackConfig, report: Report) -> Pack:
     return _factory(config.pack)(config, report)
 
 
+def bring(config: PackConfig, report: Report) -> None:
+    """Fetch the files that the pack brings by itself and that are missing: at leisure, with progress, and
+    ended by whatever ends the caller. Cheap when there is nothing to do; a pack may fetch later still.
+
+    Raises ModelFileError."""
+    if config.pack == "local":
+        from voice_app.models.local.needs import bring
+
+        bring(config, report)
+
+
 def _factory(name: str) -> PackFactory:
     if name == "local":
         from voice_app.models.local.pack import create

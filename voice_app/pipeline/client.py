@@ -169,6 +169,7 @@ class PipelineClient:
         assert self._launcher is not None
         match message:
             case WorkerProgress():
+                self._launcher.worker_progress(message.worker)
                 self._report(f"{message.worker}: {message.text}")
             case WorkerReady():
                 self._report(f"{message.worker}: ready")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -56,6 +57,8 @@ class Worker:
     lines: asyncio.Task[list[str]] | None = None
     """Relays what it logs; ends with it."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    heard_at: float = 0.0
+    """When it last said what it is doing; on the loop's clock."""
     refusal: VoiceAppError | None = None
     """Why it cannot start, or was given up."""
 
@@ -120,6 +123,10 @@ class Launcher:
             worker.state = WorkerState.STOPPED
             shm.remove(self._run_dir.run, worker.node)
 
+    def worker_progress(self, name: str) -> None:
+        """Its message came: it gets `start_timeout_s` anew."""
+        self.workers[name].heard_at = asyncio.get_running_loop().time()
+
     def worker_ready(self, name: str, incarnation: int) -> None:
         """Its message came."""
         worker = self.workers[name]
@@ -175,8 +182,7 @@ class Launcher:
         since = loop.time()
         lived_s = 0.0
         try:
-            timeout = self._config.start_timeout_s
-            await asyncio.wait({exit_task, ready}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            await self._while_it_starts(worker, {exit_task, ready})
             if ready.done() and worker.refusal is None and not exit_task.done():
                 worker.state = WorkerState.READY
                 self._settle(worker, None)
@@ -185,7 +191,8 @@ class Launcher:
                 lived_s = loop.time() - since
             elif not ready.done() and not exit_task.done():
                 worker.refusal = DeadlineExceeded(
-                    f"worker {worker.spec.name} was not ready within {timeout:g} s (start_timeout_s)"
+                    f"worker {worker.spec.name} was not ready and told of no progress for "
+                    f"{self._config.start_timeout_s:g} s (start_timeout_s); give it more: --start-timeout"
                 )
         finally:
             ready.cancel()
@@ -200,6 +207,14 @@ class Launcher:
         error = WorkerDied(_obituary(worker.spec.name, process.returncode, lived_s, last))
         self._down(worker.spec.name, error)
         return lived_s, error
+
+    async def _while_it_starts(self, worker: Worker, either: set[asyncio.Task[Any]]) -> None:
+        """Wait for one of `either`, as long as the worker goes on telling of progress."""
+        loop = asyncio.get_running_loop()
+        worker.heard_at = loop.time()
+        done: set[asyncio.Task[Any]] = set()
+        while not done and (left_s := worker.heard_at + self._config.start_timeout_s - loop.time()) > 0:
+            done, _ = await asyncio.wait(either, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
 
     def _next_incarnation(self, worker: Worker) -> None:
         worker.incarnation += 1

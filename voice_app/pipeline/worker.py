@@ -5,6 +5,7 @@ for stdin to close. The worker ends on `Shutdown`, on SIGTERM, when its stdin cl
 gone), or when a scheduler breaks.
 """
 
+import contextlib
 import gc
 import logging
 import os
@@ -14,6 +15,7 @@ import threading
 from types import FrameType
 
 import msgspec
+import psutil
 
 from voice_app.errors import TransferFailed, VoiceAppError, to_info
 from voice_app.messages import Stage, StagePayload, TurnId
@@ -100,12 +102,16 @@ class Worker:
         self._wire.send(self._config.name, Shutdown())
 
     def close(self) -> None:
-        """Leave nothing behind in the file system."""
+        """Leave nothing behind: no file, no process."""
         if self._exit_code:
             self._loader.join(STOP_TIMEOUT_S)  # It is just writing why it failed.
         for stage in self._stages.values():
             stage.stop(STOP_TIMEOUT_S / len(self._stages))
         self._outgoing.close()
+        # What the loader started, a download say, would go on without us: nobody else knows of it.
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
 
     def _handle(self, message: Control) -> None:
         if self._exchange.handle(message):
