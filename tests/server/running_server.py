@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 import uvicorn
 
 from voice_app.server.app import create_app
+from voice_app.server.hub import Hub
 from voice_app.server.pipeline import Pipeline
+from voice_app.server.serving import listen
 from voice_app.server.settings import ServerSettings
 
 
@@ -25,16 +27,19 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def server(pipeline: Pipeline, settings: ServerSettings | None = None) -> AsyncIterator[int]:
+async def server(
+    pipeline: Pipeline, settings: ServerSettings | None = None, hub: Hub | None = None
+) -> AsyncIterator[int]:
     """Gives the port."""
-    app = create_app(pipeline, settings)
-    config = uvicorn.Config(app, port=0, log_level="warning", lifespan="on", ws_per_message_deflate=False)
+    app = create_app(pipeline, settings, hub)
+    listener = listen("127.0.0.1", 0)
+    config = uvicorn.Config(app, log_level="warning", lifespan="on", ws_per_message_deflate=False)
     running = _Server(config)
-    task = asyncio.create_task(running.serve())
+    task = asyncio.create_task(running.serve([listener]))
     async with asyncio.timeout(10):
         await running.up.wait()
     try:
-        yield running.servers[0].sockets[0].getsockname()[1]
+        yield listener.getsockname()[1]
     finally:
         running.should_exit = True
         await task

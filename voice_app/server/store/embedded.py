@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
+RESTART_S = 0.2
 SERVERS = 16
 """Most servers of one user that keep their talks side by side."""
 
@@ -57,6 +58,9 @@ class EmbeddedRedis:
         self._folder = folder
         self._executable = executable or program()
         self._process: asyncio.subprocess.Process | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self.url = ""
+        """Where it is, once it was started."""
         self._lock: IO[str] | None = None
         self._socket_folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -82,8 +86,22 @@ class EmbeddedRedis:
         self._socket_folder = tempfile.TemporaryDirectory(prefix="voice-app-redis-")
         path = Path(self._socket_folder.name) / "redis.sock"
         self._process = await self._launch(path)
-        await self._answering(path)
-        return f"unix://{path}"
+        await self._answering(path, self._process)
+        self._watcher = asyncio.create_task(self._watch(path), name="redis watcher")
+        self.url = f"unix://{path}"
+        return self.url
+
+    async def _watch(self, path: Path) -> None:
+        """A Redis that ends by itself is started again; it finds its data on disk."""
+        while self._process is not None:
+            code = await self._process.wait()
+            log.warning("redis-server ended with exit code %d; it starts again", code)
+            await asyncio.sleep(RESTART_S)
+            self._process = await self._launch(path)
+            try:
+                await self._answering(path, self._process)
+            except StoreError as error:
+                log.warning("%s", error)
 
     def _end_orphan(self) -> None:
         """A server that was killed left its Redis behind; the folder is ours now, and so is that process."""
@@ -117,9 +135,8 @@ class EmbeddedRedis:
             start_new_session=True,
         )
 
-    async def _answering(self, path: Path) -> None:
-        assert self._process is not None
-        ended = asyncio.create_task(self._process.wait())
+    async def _answering(self, path: Path, process: asyncio.subprocess.Process) -> None:
+        ended = asyncio.create_task(process.wait())
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 while not await _pings(path):
@@ -133,6 +150,9 @@ class EmbeddedRedis:
 
     async def stop(self) -> None:
         """End it; what was written is on disk."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             process.terminate()

@@ -84,6 +84,8 @@ class RedisStore:
         self._talks: dict[str, Talk] = {}
         self._dirty: dict[str, Talk] = {}
         self._work = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._write = self._redis.register_script(_WRITE)
         self._take = self._redis.register_script(_TAKE)
         self._tasks: list[asyncio.Task[None]] = []
@@ -103,13 +105,10 @@ class RedisStore:
         """Write what waits, if Redis takes it in time."""
         try:
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
-                while self._dirty:
-                    await self._flush()
-        except (TimeoutError, RedisError, OSError) as error:
-            log.warning("%d talks could not be stored: %s", len(self._dirty), error)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+                await self.written()
+        except TimeoutError:
+            log.warning("Redis is away: %d talks could not be stored", len(self._dirty))
+        await _end(self._tasks)
         await self._redis.aclose()
 
     # ------------------------------------------------------------------------------------- for the talks
@@ -158,12 +157,17 @@ class RedisStore:
             return
         talk.pending.add(changes)
         self._dirty[talk.session_id] = talk
+        self._idle.clear()
         self._work.set()
 
     def release(self, talk: Talk) -> None:
         """The connection is gone; what waits is still written."""
         if self._talks.get(talk.session_id) is talk:
             del self._talks[talk.session_id]
+
+    async def written(self) -> None:
+        """Returns when nothing waits to be written."""
+        await self._idle.wait()
 
     # ---------------------------------------------------------------------------------- small values
 
@@ -216,6 +220,8 @@ class RedisStore:
     async def _flush(self) -> None:
         for session_id in list(self._dirty):
             await self._flush_one(session_id)
+        if not self._dirty:
+            self._idle.set()
 
     async def _flush_one(self, session_id: str) -> None:
         talk = self._dirty.pop(session_id, None)
@@ -270,6 +276,15 @@ class RedisStore:
         talk = self._talks.get(session_id)
         if talk is not None and talk.epoch < int(epoch):
             self._overtake(session_id)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel until it is heard: redis-py (8.1) swallows a cancellation that comes while it connects."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=0.2)
 
 
 def _hash_name(session_id: str) -> str:
