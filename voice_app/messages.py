@@ -14,6 +14,8 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from voice_app.errors import InputError
+
 Array = np.ndarray
 """An array in a payload. A plain alias: shape and dtype stand beside each field."""
 
@@ -100,6 +102,16 @@ class ToolSpec(msgspec.Struct, frozen=True):
     parameters: str
 
 
+_LARGEST = 1 << 31
+
+
+def _in_range(field: str, value: float | None, least: float, most: float) -> None:
+    if value is None or least <= value <= most:
+        return
+    bound = f"at least {least:g}" if most == _LARGEST else f"between {least:g} and {most:g}"
+    raise InputError(f"{field} {value:g}: must be {bound}", param=field)
+
+
 class Sampling(msgspec.Struct, frozen=True):
     """How the thinker picks tokens. `None` leaves the pack's own default.
 
@@ -115,6 +127,15 @@ class Sampling(msgspec.Struct, frozen=True):
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     logit_bias: tuple[tuple[int, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises InputError that names the field."""
+        _in_range("temperature", self.temperature, 0, _LARGEST)
+        _in_range("top_k", self.top_k, 0, _LARGEST)
+        _in_range("top_p", self.top_p, 0, 1)
+        _in_range("min_p", self.min_p, 0, 1)
+        _in_range("repetition_penalty", self.repetition_penalty, 0.01, 100)
+        _in_range("max_tokens", self.max_tokens, 1, _LARGEST)
 
 
 class TurnRequest(msgspec.Struct, frozen=True, tag="turn_request"):
@@ -136,6 +157,11 @@ class TurnRequest(msgspec.Struct, frozen=True, tag="turn_request"):
     """Bound on the talker's frames."""
     now: str | None = None
     """The user's local date and time, ISO 8601; None: the server's clock."""
+
+    def __post_init__(self) -> None:
+        """Raises InputError that names the field."""
+        _in_range("speed", self.speed, 0.01, 100)
+        _in_range("max_frames", self.max_frames, 1, _LARGEST)
 
 
 # ------------------------------------------------------------------- what crosses the edges 1 … 11
