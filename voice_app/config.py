@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,9 @@ ENVIRONMENT: dict[str, str] = {
 """Every environment variable that the app reads, with its meaning."""
 
 PACKS = ("local", "qwen3-omni")
+DTYPES = ("float32", "bfloat16", "float16")
+DEVICE = re.compile(r"cpu|cuda:\d+")
+"""The names of devices."""
 
 
 def home() -> Path:
@@ -41,7 +45,7 @@ class PackConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recogniser: str | None = None
     """local: "moonshine", "whisper", or a CTranslate2 Whisper folder."""
     dtype: str | None = None
-    """float32, bfloat16 or float16; None: the pack's own choice."""
+    """One of `DTYPES`; None: the pack's own choice. local: only with a `brain`."""
     kv_bytes: int | None = None
     """Budget of the thinker's KV cache in bytes; None: the pack's own choice."""
     threads: int = 1
@@ -57,8 +61,25 @@ class PackConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         if self.threads < 1:
             raise ConfigError(f"--threads {self.threads}: must be at least 1", param="threads")
+        self._check_dtype()
+        for stage, device in self.devices.items():
+            if not DEVICE.fullmatch(device):
+                raise ConfigError(
+                    f'stage {stage}: device {device!r} must be "cpu" or "cuda:N"', param="devices"
+                )
         if self.kv_bytes is not None and self.kv_bytes < 1:
             raise ConfigError(f"--kv-bytes {self.kv_bytes}: must be positive", param="kv_bytes")
+
+    def _check_dtype(self) -> None:
+        if self.dtype is None:
+            return
+        if self.dtype not in DTYPES:
+            raise ConfigError(f"--dtype {self.dtype}: choose one of {', '.join(DTYPES)}", param="dtype")
+        if self.pack == "local" and self.brain is None:
+            raise ConfigError(
+                f"--dtype {self.dtype}: the packaged brain is kept in 8 bits; leave it out, or choose a --brain",
+                param="dtype",
+            )
 
 
 class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

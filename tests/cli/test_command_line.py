@@ -1,16 +1,20 @@
 """What the command line makes of its options, before any model is loaded."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from voice_app import cli
-from voice_app.cli import ask
+from voice_app.cli import ask, gpu, options
 from voice_app.config import PackConfig
 from voice_app.messages import AudioPart, ImagePart, TextPart
 from voice_app.models.local.catalogue import MODELS
 from voice_app.models.local.needs import needed
+from voice_app.pipeline import layout
 
 SPOKEN = Path(__file__).parents[1] / "data" / "spoken" / "fact-1-1.flac"
 PICTURE = Path(__file__).parents[1] / "data" / "pictures" / "cat.jpg"
@@ -92,6 +96,13 @@ def test_bad_history_names_the_entry(capsys, tmp_path, content, named):
         (["ask", "--text", "x", "--pack", "qwen3-omni"], "--model"),
         (["ask", "--text", "x", "--threads", "0"], "--threads 0"),
         (["ask", "--text", "x", "--layout", "moon"], "moon"),
+        (["ask", "--text", "x", "--start-timeout", "0"], "--start-timeout 0"),
+        (["ask", "--text", "x", "--brain", "b", "--dtype", "bf16"], "--dtype bf16: choose one of float32"),
+        (["ask", "--text", "x", "--dtype", "float32"], "--dtype float32: the packaged brain"),
+        (["ask", "--text", "x", "--max-tokens", "-5"], "max_tokens -5"),
+        (["ask", "--text", "x", "--max-frames", "-1"], "max_frames -1"),
+        (["ask", "--text", "x", "--temperature", "-1"], "temperature -1"),
+        (["ask", "--text", "x", "--temperature", "nan"], "temperature nan"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_exit_code_2(capsys, argv, named):
@@ -140,3 +151,25 @@ def test_missing_models_are_fetched_before_any_worker_starts(capsys, monkeypatch
 )
 def test_only_the_models_that_will_be_opened_are_fetched(config, not_needed):
     assert set(needed(config)) == set(MODELS) - not_needed
+
+
+@pytest.mark.parametrize("devices", [0, 1])
+@pytest.mark.parametrize(
+    ("config", "on_a_gpu"),
+    [
+        (PackConfig(), "cpu"),
+        (PackConfig("qwen3-omni", "folder"), "one-gpu"),
+        (PackConfig(brain="a/model"), "thinker-gpu"),
+    ],
+)
+def test_the_default_layout_is_one_that_runs_here(monkeypatch, config, on_a_gpu, devices):
+    monkeypatch.setattr(gpu, "usable", lambda: devices > 0)
+    name = options.default_layout(config)
+    assert name == (on_a_gpu if devices else "cpu")
+    layout.check(layout.load(name))
+
+
+def test_a_gpu_is_looked_for_without_torch():
+    code = "import sys; from voice_app.cli import gpu; print(gpu.usable()); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(torch.cuda.is_available())

@@ -45,6 +45,7 @@ def test_route(
         ("single", [REFERENCE] * 11),
         # Text side and voice side: whatever goes to the talker changes process.
         ("cpu", [REFERENCE] * 6 + [SHM, REFERENCE, SHM, SHM, SHM]),
+        ("thinker-gpu", [REFERENCE] * 6 + [SHM, REFERENCE, SHM, SHM, SHM]),
         ("one-gpu", [SHM] * 3 + [REFERENCE] * 2 + [SHM] + [REFERENCE] * 2 + [SHM] + [REFERENCE] * 2),
         # Ids and all that comes from the CPU by shared memory, what lies on a GPU by CUDA IPC.
         ("two-gpu", [SHM] * 3 + [REFERENCE] * 2 + [SHM, IPC, IPC, SHM, IPC, IPC]),
@@ -142,7 +143,8 @@ def test_an_unknown_stage_is_named_with_those_there_are(tmp_path: Path) -> None:
 
 def test_an_unknown_layout_says_what_there_is() -> None:
     with pytest.raises(
-        ConfigError, match="--layout nope: neither one of cpu, single, one-gpu, two-gpu nor a file"
+        ConfigError,
+        match="--layout nope: neither one of cpu, single, thinker-gpu, one-gpu, two-gpu nor a file",
     ):
         layout.load("nope")
 

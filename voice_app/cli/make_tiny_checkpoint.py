@@ -12,7 +12,7 @@ def add_parser(commands) -> None:
         "make-tiny-checkpoint",
         help="write a small random Qwen3-Omni checkpoint in the published layout",
         description="Its answers mean nothing; everything else is as with the real one. Try: "
-        "voice-app ask --pack qwen3-omni --model DIR --text Hello",
+        "voice-app ask --pack qwen3-omni --model DIR --layout cpu --text Hello",
     )
     parser.set_defaults(run=run)
     parser.add_argument("folder", metavar="DIR", type=Path, help="where to write it; made if missing")

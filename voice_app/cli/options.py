@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from voice_app.config import PACKS, PackConfig, PipelineConfig
+from voice_app.cli import gpu
+from voice_app.config import DTYPES, PACKS, PackConfig, PipelineConfig
 from voice_app.errors import ConfigError
 
 
@@ -13,7 +14,10 @@ def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
     """Which models run, and where."""
     group = parser.add_argument_group("models")
     group.add_argument("--pack", default="local", help=f"one of {', '.join(PACKS)} (default: local)")
-    group.add_argument("--layout", help="a layout's name or a layout file (default: the pack's own)")
+    group.add_argument(
+        "--layout",
+        help="a layout's name or a layout file (default: on the GPU what gains by it, if there is one)",
+    )
     group.add_argument("--model", metavar="DIR", help="qwen3-omni: checkpoint folder or hub id")
     group.add_argument(
         "--brain", metavar="MODEL", help="local: a causal chat model: folder, hub id or GGUF file"
@@ -22,7 +26,7 @@ def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
         "--voice", "--speaker", metavar="VOICE", help="local: a Piper voice (.onnx); qwen3-omni: a speaker"
     )
     group.add_argument("--recogniser", metavar="NAME", help="local: moonshine, whisper, or a folder")
-    group.add_argument("--dtype", help="float32, bfloat16 or float16 (default: the pack's own)")
+    group.add_argument("--dtype", help=f"{', '.join(DTYPES)} (default: the pack's own)")
     group.add_argument("--kv-bytes", type=int, metavar="N", help="budget of the thinker's KV cache")
     group.add_argument(
         "--threads", type=int, default=1, metavar="N", help="threads a model call (default: 1)"
@@ -50,10 +54,16 @@ def pipeline_config(arguments: argparse.Namespace) -> PipelineConfig:
         kv_bytes=arguments.kv_bytes,
         threads=arguments.threads,
     )
-    layout = arguments.layout or ("two-gpu" if arguments.pack == "qwen3-omni" else "cpu")
+    layout = arguments.layout or default_layout(pack)
     return PipelineConfig(
         pack=pack, layout=_local_path(layout) or layout, start_timeout_s=arguments.start_timeout
     )
+
+
+def default_layout(pack: PackConfig) -> str:
+    """The name of the layout that this build and this machine run `pack` in best."""
+    on_gpu = "one-gpu" if pack.pack == "qwen3-omni" else "thinker-gpu" if pack.brain else "cpu"
+    return on_gpu if on_gpu != "cpu" and gpu.usable() else "cpu"
 
 
 def _local_path(value: str | None) -> str | None:

@@ -17,7 +17,7 @@ from typing import get_args
 import msgspec
 import numpy as np
 
-from voice_app.config import PackConfig, PipelineConfig
+from voice_app.config import DEVICE, PackConfig, PipelineConfig
 from voice_app.errors import ConfigError
 from voice_app.messages import Stage
 from voice_app.pipeline import graph
@@ -27,7 +27,6 @@ from voice_app.pipeline.transport.base import TransportKind
 from voice_app.pipeline.transport.router import AVAILABLE, Place, route
 
 _S = Stage
-_DEVICE = re.compile(r"cpu|cuda:\d+")
 _WORKER = re.compile(r"[a-z0-9][a-z0-9_-]{0,19}")
 _FIELDS = ("worker", "device", "host")
 
@@ -47,6 +46,11 @@ LAYOUTS: dict[str, Layout] = {
         (Place("voice"), (_S.TALKER_AR, _S.CODE2WAV)),
     ),
     "single": _of((Place("all"), tuple(Stage))),
+    "thinker-gpu": _of(
+        (Place("text"), (_S.PREPROCESSING, *_ENCODERS, _S.DECODE)),
+        (Place("text", "cuda:0"), (_S.THINKER,)),
+        (Place("voice"), (_S.TALKER_AR, _S.CODE2WAV)),
+    ),
     "one-gpu": _of(
         (Place("text"), (_S.PREPROCESSING, _S.DECODE)),
         (Place("gpu0", "cuda:0"), (*_ENCODERS, _S.THINKER, _S.TALKER_AR, _S.CODE2WAV)),
@@ -83,7 +87,7 @@ def check(layout: Layout) -> None:
         if kind not in AVAILABLE:
             raise ConfigError(
                 f"edge {edge.number}, {edge.source} → {edge.target}, needs {kind}, which is not there: "
-                "put the two stages into one worker, or on the CPU of one host",
+                "put the two stages into one worker, or on the CPU of one host, as --layout one-gpu and cpu do",
                 param="layout",
             )
 
@@ -190,7 +194,7 @@ def _place(where: str, table: object) -> Place:
             f"{where}: worker {place.worker!r} must be 1 to 20 of a-z, 0-9, _ and -, and not {SERVER!r}",
             param="layout",
         )
-    if not _DEVICE.fullmatch(place.device):
+    if not DEVICE.fullmatch(place.device):
         raise ConfigError(f'{where}: device {place.device!r} must be "cpu" or "cuda:N"', param="layout")
     return place
 
