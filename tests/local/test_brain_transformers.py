@@ -207,6 +207,29 @@ def test_what_is_not_there(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\n" not in str(caught.value)
 
 
+def short_llama(positions: int) -> LlamaConfig:
+    config = LlamaConfig(**SHAPE)
+    config.max_position_embeddings = positions
+    return config
+
+
+def test_a_long_talk_fits_a_short_context(tmp_path: Path) -> None:
+    folder = write(tmp_path, short_llama(1500))
+    opened = open_brain(PackConfig(brain=str(folder), dtype="float32", kv_bytes=2 << 20), lambda _: None)
+    talks = Talks(opened.thinker())
+    for count in range(1, 62, 6):
+        turns = by_turns(*["the name of the dog in the house and the cat"] * count)
+        talks.ask(str(count), opened.frame.spans(turns), sampling=Sampling(max_tokens=2))
+    talks.run()
+    assert [reply.error for reply in talks.replies.values()] == [None] * len(talks.replies)
+
+
+def test_a_context_without_room_for_the_examples_is_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path, short_llama(512))
+    with pytest.raises(ConfigError, match="its context of 512 positions is"):
+        open_brain(PackConfig(brain=str(folder)), lambda _: None)
+
+
 def test_a_model_that_is_no_chat_model(tmp_path: Path) -> None:
     write(tmp_path, FAMILIES["llama"])
     (tmp_path / "chat_template.jinja").unlink()

@@ -29,12 +29,23 @@ from voice_app.messages import (
 from voice_app.models.local.decode import VocabularyTokens, sentence_piece
 from voice_app.models.local.ending import said_enough
 from voice_app.models.local.joined_prompt import JoinedPrompt, UserTurn
-from voice_app.models.local.prompt import EXAMPLES, MARK, ChatMlFrame, Turn, camera_text, first_kept, turn_of
+from voice_app.models.local.prompt import (
+    EXAMPLES,
+    MARK,
+    ChatMlFrame,
+    Room,
+    Turn,
+    camera_text,
+    expected_length,
+    first_kept,
+    turn_of,
+)
 from voice_app.models.local.template_frame import TemplateFrame
 from voice_app.schedulers.base import PromptInputs
 
 TOKENS = VocabularyTokens(small_tokenizer())
-FRAME = ChatMlFrame(TOKENS, TOKENS.id("<|im_start|>"), TOKENS.id("<|im_end|>"), history=200)
+ROOM = Room(10_000, history=200)
+FRAME = ChatMlFrame(TOKENS, TOKENS.id("<|im_start|>"), TOKENS.id("<|im_end|>"), ROOM)
 AUDIO, IMAGE = Media("a", "audio"), Media("i", "image")
 QUESTIONS = Path(__file__).parents[1] / "data" / "questions.json"
 
@@ -48,7 +59,7 @@ def plain(spans: tuple[Span, ...]) -> str:
     )
 
 
-def template_frame(template: str) -> TemplateFrame:
+def template_frame(template: str, room: Room = ROOM) -> TemplateFrame:
     hugging = PreTrainedTokenizerFast(tokenizer_object=small_tokenizer(), chat_template=template)
 
     def render(messages: list[dict[str, str]]) -> str:
@@ -56,7 +67,7 @@ def template_frame(template: str) -> TemplateFrame:
         assert isinstance(text, str)
         return text
 
-    return TemplateFrame(render, TOKENS, TOKENS.encode_frame, history=200)
+    return TemplateFrame(render, TOKENS, TOKENS.encode_frame, room)
 
 
 def embedded(media: Media, text: str) -> Embeddings:
@@ -181,6 +192,24 @@ def test_a_growing_talk_keeps_its_start_for_many_turns() -> None:
     starts = [first_kept([10] * count, 100) for count in range(1, 41)]
     assert len(set(starts)) <= 8
     assert starts == sorted(starts)
+
+
+@pytest.mark.parametrize("instructions", [0, 20, 60])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_long_talk_with_long_instructions_always_fits(own: bool, instructions: int) -> None:
+    room = Room(expected_length(FRAME.spans(())) + 400, history=350)
+    frame = (
+        template_frame(CHAT_TEMPLATE, room)
+        if own
+        else ChatMlFrame(TOKENS, TOKENS.id("<|im_start|>"), TOKENS.id("<|im_end|>"), room)
+    )
+    talk = [Turn("system", ("the name of the cat " * instructions,))]
+    for place in range(60):
+        talk.append(Turn("assistant" if place % 2 else "user", ("the dog in the house",)))
+        spans = frame.spans(talk)
+        assert expected_length(spans) <= room.prompt
+        kept = plain(spans).count("the dog in the house")
+        assert kept == place + 1 or (kept > 0 and place > (0 if instructions else 10))
 
 
 def test_the_models_own_template_gives_the_same_frame() -> None:

@@ -18,7 +18,7 @@ from voice_app.models.local.brain_files import BrainFiles, converted
 from voice_app.models.local.catalogue import MODELS
 from voice_app.models.local.decode import VocabularyTokens
 from voice_app.models.local.engine_onnx import OnnxEngine
-from voice_app.models.local.prompt import ChatFrame, ChatMlFrame, Tokens
+from voice_app.models.local.prompt import ChatFrame, ChatMlFrame, Room, Tokens
 from voice_app.models.local.thinker import AnswerStyle, Thinker
 from voice_app.schedulers.base import ThinkerRunner
 
@@ -26,7 +26,7 @@ MAX_POSITIONS = 2048
 """Longest prompt and answer of the packaged brain. It was trained to 8192; on a CPU a longer prompt than
 this takes seconds."""
 HISTORY = 1024
-"""Positions of the turns that a prompt keeps."""
+"""Positions of the turns that a prompt keeps, where the client's instructions leave them."""
 STYLE = AnswerStyle(max_tokens=80, repetition_penalty=1.15, functions=functions.ALL, doubts=True)
 DEFAULT_KV_BYTES = 224 << 20
 """5,000 positions of the packaged brain: some thirty talks with their history."""
@@ -74,7 +74,8 @@ class PackagedBrain:
         self._report = report
         self.tokens = VocabularyTokens(Tokenizer.from_file(str(self.files.tokenizer)))
         start, self._end = self.tokens.id("<|im_start|>"), self.tokens.id("<|im_end|>")
-        self.frame = ChatMlFrame(self.tokens, start, self._end, HISTORY)
+        room = Room(MAX_POSITIONS - STYLE.max_tokens, HISTORY)
+        self.frame = ChatMlFrame(self.tokens, start, self._end, room)
         self.encode = self.tokens.encode
         self._table = self.files.embedding()
 

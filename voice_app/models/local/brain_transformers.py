@@ -1,6 +1,6 @@
 """`--brain`: any causal chat model that transformers loads, from a folder, the hub or a GGUF file."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from voice_app.config import PackConfig
 from voice_app.errors import ConfigError
@@ -16,11 +16,14 @@ from voice_app.models import functions
 from voice_app.models.base import Report
 from voice_app.models.local.decode import VocabularyTokens
 from voice_app.models.local.engine_torch import TorchEngine
+from voice_app.models.local.prompt import Room, expected_length
 from voice_app.models.local.template_frame import TemplateFrame
 from voice_app.models.local.thinker import AnswerStyle, Thinker
 
 MAX_POSITIONS = 4096
 HISTORY = 2048
+_LEAST_ROOM = 128
+"""Positions that the context must leave for a talk after the examples: a long question."""
 DEFAULT_KV_BYTES = 1 << 30
 STYLE = AnswerStyle(max_tokens=120, repetition_penalty=1.0, functions=functions.EXACT, doubts=False)
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>")
@@ -32,7 +35,8 @@ class TransformersBrain:
     """The model that `config.brain` names. Its weights are loaded when they are first needed, once."""
 
     def __init__(self, config: PackConfig, report: Report) -> None:
-        """Raises ConfigError: not to be found, no chat template, a tokenizer of an unknown kind."""
+        """Raises ConfigError: not to be found, no chat template, a tokenizer of an unknown kind, too short a
+        context."""
         assert config.brain is not None
         self._name = config.brain
         self._config = config
@@ -43,7 +47,10 @@ class TransformersBrain:
         self._tokenizer = tokenizer
         self.tokens = self._known_tokens(tokenizer)
         self.encode = self.tokens.encode
-        self.frame = TemplateFrame(self._render, self.tokens, self.tokens.encode_frame, HISTORY)
+        self._positions = _positions(self._loaded(AutoConfig).get_text_config().to_dict())
+        room = Room(self._positions - STYLE.max_tokens, HISTORY)
+        self.frame = TemplateFrame(self._render, self.tokens, self.tokens.encode_frame, room)
+        self._check_room(room)
 
     def embed(self, ids: Sequence[int]) -> np.ndarray:
         with torch.inference_mode():
@@ -52,11 +59,7 @@ class TransformersBrain:
 
     def thinker(self) -> Thinker:
         torch.set_num_threads(self._config.threads)
-        text = self._model.config.get_text_config().to_dict()
-        # Within the window that some layers look back over, all attention is plain.
-        limits = [MAX_POSITIONS, text.get("max_position_embeddings"), text.get("sliding_window")]
-        positions = min(limit for limit in limits if limit)
-        engine = TorchEngine(self._model, self._config.kv_bytes or DEFAULT_KV_BYTES, positions)
+        engine = TorchEngine(self._model, self._config.kv_bytes or DEFAULT_KV_BYTES, self._positions)
         return Thinker(engine, self.tokens, self._ends(), STYLE, self.frame.spans(()))
 
     @cached_property
@@ -78,6 +81,14 @@ class TransformersBrain:
         except _LOAD_ERRORS as error:
             reason = str(error).strip().partition("\n")[0]
             raise self._error(f"transformers can't load it: {reason}") from error
+
+    def _check_room(self, room: Room) -> None:
+        missing = expected_length(self.frame.spans(())) + _LEAST_ROOM - room.prompt
+        if missing > 0:
+            raise self._error(
+                f"its context of {self._positions} positions is {missing} too short for the examples, "
+                "a question and an answer; choose another"
+            )
 
     def _known_tokens(self, tokenizer: Any) -> VocabularyTokens:
         if not isinstance(tokenizer, PreTrainedTokenizerFast):
@@ -106,3 +117,10 @@ class TransformersBrain:
 
     def _error(self, reason: str) -> ConfigError:
         return ConfigError(f"--brain {self._name}: {reason}", param="brain")
+
+
+def _positions(text: Mapping[str, Any]) -> int:
+    """Longest prompt and answer of a model with this configuration. Within the window that some layers look
+    back over, all attention is plain."""
+    limits = [MAX_POSITIONS, text.get("max_position_embeddings"), text.get("sliding_window")]
+    return min(limit for limit in limits if limit)

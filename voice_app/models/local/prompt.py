@@ -14,6 +14,7 @@ turn**, so that the thinker can tell what the user said without knowing the mode
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from voice_app.messages import (
@@ -82,6 +83,20 @@ class Turn:
     pieces: tuple[str | Media, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Positions for prompts: `prompt` of a whole one, `history` of the turns after examples and
+    instructions."""
+
+    prompt: int
+    history: int
+
+    def for_turns(self, opening: int) -> int:
+        """Positions of the turns after an `opening`; ≤ 0: there is no room. A quarter of what the opening
+        leaves stays free, for media that turn out longer than `expected_length` guesses."""
+        return min(self.history, (self.prompt - opening) * 3 // 4)
+
+
 class ChatFrame(Protocol):
     """A model's chat format around the pack's example turns."""
 
@@ -130,24 +145,23 @@ def join(spans: Iterable[Span]) -> tuple[Span, ...]:
 class ChatMlFrame:
     """The frame of the packaged brain: `<|im_start|>role`, newline, content, `<|im_end|>`, newline."""
 
-    def __init__(self, tokens: Tokens, start: int, end: int, history: int) -> None:
-        """`start` and `end` are the ids of the two special tokens; `history` bounds the positions of the
-        turns after the examples."""
+    def __init__(self, tokens: Tokens, start: int, end: int, room: Room) -> None:
+        """`start` and `end` are the ids of the two special tokens."""
         self._tokens = tokens
         self._newline = tuple(tokens.encode("\n"))
         self._open = {role: (start, *tokens.encode(role + "\n")) for role in ("system", "user", "assistant")}
         self._close = (end, *self._newline)
-        self._history = history
+        self._room = room
         self._prefix = self._examples()
 
     def spans(self, turns: Sequence[Turn]) -> tuple[Span, ...]:
         instructions = [self._turn(turn) for turn in turns if turn.role == "system"]
         talk = [self._turn(turn) for turn in turns if turn.role != "system"]
-        kept = talk[first_kept([sum(map(expected_length, turn)) for turn in talk], self._history) :]
-        whole = [Span(ids=self._prefix)]
-        for spans in (*instructions, *kept):
-            whole += spans
-        return join([*whole, Span(ids=self._open["assistant"])])
+        opening = [Span(ids=self._prefix), *chain(*instructions)]
+        answer = Span(ids=self._open["assistant"])
+        budget = self._room.for_turns(expected_length([*opening, answer]))
+        kept = talk[first_kept([expected_length(turn) for turn in talk], budget) :]
+        return join([*opening, *chain(*kept), answer])
 
     def _examples(self) -> tuple[int, ...]:
         ids = self._text("system", SYSTEM)
@@ -180,9 +194,9 @@ def content_spans(turn: Turn, tokens: Tokens) -> list[Span]:
     return spans
 
 
-def expected_length(span: Span) -> int:
-    """Positions of `span`; a guess for media, whose length is not known yet."""
-    return _MEDIA_LENGTH if span.media else len(span.ids)
+def expected_length(spans: Iterable[Span]) -> int:
+    """Positions of `spans`; a guess for media, whose length is not known yet."""
+    return sum(_MEDIA_LENGTH if span.media else len(span.ids) for span in spans)
 
 
 def first_kept(lengths: Sequence[int], budget: int) -> int:

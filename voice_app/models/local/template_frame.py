@@ -11,6 +11,7 @@ from voice_app.models.local.prompt import (
     EXAMPLES,
     MARK,
     SYSTEM,
+    Room,
     Tokens,
     Turn,
     content_spans,
@@ -31,21 +32,28 @@ class TemplateFrame:
     message: many templates insist on both."""
 
     def __init__(
-        self, render: Render, tokens: Tokens, frame_ids: Callable[[str], list[int]], history: int
+        self, render: Render, tokens: Tokens, frame_ids: Callable[[str], list[int]], room: Room
     ) -> None:
         """`frame_ids` encodes the template's own text, in which control tokens are meant as such. Raises
         ConfigError if the template does not take a talk."""
         self._render = render
         self._tokens = tokens
         self._frame_ids = frame_ids
-        self._history = history
+        self._room = room
         self._system = self._takes_system()
 
     def spans(self, turns: Sequence[Turn]) -> tuple[Span, ...]:
         talk = _alternating([turn for turn in turns if turn.role != "system"])
-        lengths = [sum(map(expected_length, content_spans(turn, self._tokens))) for turn in talk]
         opening = self._opening([turn for turn in turns if turn.role == "system"])
-        return join(self._filled([*opening, *_following(talk[first_kept(lengths, self._history) :])]))
+        fixed = expected_length(self._filled(opening))
+        # What the template puts around one turn.
+        around = -(-(fixed - sum(map(self._length, opening))) // len(opening))
+        lengths = [self._length(turn) + around for turn in talk]
+        kept = talk[first_kept(lengths, self._room.for_turns(fixed)) :]
+        return join(self._filled([*opening, *_following(kept)]))
+
+    def _length(self, turn: Turn) -> int:
+        return expected_length(content_spans(turn, self._tokens))
 
     def _opening(self, instructions: Sequence[Turn]) -> list[Turn]:
         """The system message and the examples."""

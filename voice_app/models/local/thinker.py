@@ -85,7 +85,7 @@ class Thinker:
         if len(joined.ids) + max_tokens > self.max_positions:
             raise InputError(
                 f"the prompt has {len(joined.ids)} tokens; at most {self.max_positions - max_tokens} fit: "
-                "say or show less at once",
+                "shorten the instructions, or say or show less at once",
                 param="messages",
             )
         prompt = self._prompt(joined, params, sampling, max_tokens)
