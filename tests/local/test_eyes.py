@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from PIL import Image
+from PIL import ExifTags, Image
 
 from voice_app.errors import InputError
 from voice_app.models.local import pictures
@@ -60,6 +60,26 @@ def test_a_turned_photo_is_upright() -> None:
     picture = pictures.decode(encoded(halves(), "JPEG", exif=exif))
     assert picture.shape == (80, 40, 3)
     assert picture[10, 20, 0] > 0.9, "what was left is up"
+
+
+def damaged_exif(format: str, seed: int) -> bytes:
+    """A good picture whose EXIF block has a few wrong bytes in its directory."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    exif[ExifTags.Base.Make] = "camera"
+    exif[ExifTags.Base.XResolution] = 72.0
+    block = bytearray(exif.tobytes())
+    random = np.random.default_rng(seed)
+    for place in random.integers(8, len(block), random.integers(1, 6)):
+        block[place] = random.integers(256)
+    return encoded(halves(), format, exif=bytes(block))
+
+
+@pytest.mark.parametrize("format", ["JPEG", "WEBP", "PNG"])
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_exif_data_is_no_reason_to_refuse_a_picture(format: str) -> None:
+    shapes = {pictures.decode(damaged_exif(format, seed)).shape for seed in range(300)}
+    assert shapes <= {(40, 80, 3), (80, 40, 3)}
 
 
 def test_a_large_picture_is_made_smaller() -> None:

@@ -1,10 +1,11 @@
 """Decodes pictures: JPEG, PNG or WebP bytes → upright RGB arrays of a bounded size."""
 
 import io
+import struct
 import warnings
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 
 from voice_app.errors import InputError
 
@@ -14,6 +15,18 @@ MAX_SIDE = 960
 MAX_BYTES = 20_000_000
 MAX_PIXELS = 50_000_000
 _FORMATS = ("JPEG", "PNG", "WEBP")
+_DAMAGE = (OSError, SyntaxError, ValueError, TypeError, LookupError, OverflowError, struct.error)
+"""What Pillow raises for damaged files, by where the damage is."""
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What makes a picture upright, by its EXIF orientation (EXIF 2.3, 4.6.4)."""
 
 
 def decode(data: bytes) -> np.ndarray:
@@ -36,14 +49,16 @@ def decode(data: bytes) -> np.ndarray:
         # Lets a JPEG decode at a fraction of its size.
         image.draft("RGB", (MAX_SIDE, MAX_SIDE))
         return _pixels(image)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (*_DAMAGE, Image.DecompressionBombError) as error:
         raise InputError(
             f"image: not a readable JPEG, PNG or WebP picture ({error}); save it again", param="image"
         ) from error
 
 
 def _pixels(image: Image.Image) -> np.ndarray:
-    upright = ImageOps.exif_transpose(image)
+    image.load()
+    turn = _turn(image)
+    upright = image if turn is None else image.transpose(turn)
     if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
         # What is transparent is usually shown on white.
         over = upright.convert("RGBA")
@@ -51,3 +66,11 @@ def _pixels(image: Image.Image) -> np.ndarray:
     upright = upright.convert("RGB")
     upright.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.BILINEAR)
     return np.asarray(upright, np.float32) / 255.0
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """How to turn `image` upright; None: as it is, or its EXIF data can't be read."""
+    try:
+        return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
+    except _DAMAGE:
+        return None
