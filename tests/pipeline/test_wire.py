@@ -1,6 +1,7 @@
 """What is on the wire, and what is done with what should not be there."""
 
 import ast
+import fcntl
 import logging
 import os
 import pickletools
@@ -170,6 +171,31 @@ def test_the_run_folder_is_private_and_swept_only_when_its_owner_is_gone() -> No
     assert run.path.exists()
     run.remove()
     assert not run.path.exists()
+
+
+def test_a_sweep_while_the_run_folder_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, swept = fcntl.flock, []
+
+    def flock(descriptor: int, how: int) -> None:
+        if not how & fcntl.LOCK_NB:
+            swept.extend(rundir.sweep())
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    run = RunDir()
+    assert swept == []
+    assert rundir.sweep() == []
+    assert run.path.exists()
+    run.remove()
+
+
+def test_a_folder_whose_maker_was_killed_is_swept_after_a_while() -> None:
+    left = RunDir()
+    (left.path / "lock").unlink()
+    assert rundir.sweep() == []
+    os.utime(left.path, (0, 0))
+    assert rundir.sweep() == [left.path]
+    left.remove()
 
 
 def test_a_socket_path_that_would_be_too_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

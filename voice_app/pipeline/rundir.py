@@ -5,12 +5,14 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from voice_app.errors import ConfigError
 
 _PREFIX = "voice-app-run-"
 _LOCK = "lock"
+_UNLOCKED_GRACE_S = 60.0
 _MAX_SOCKET_PATH = 103
 """Longest path of a Unix socket in bytes on macOS; Linux takes 107."""
 _LONGEST_NAME = 32
@@ -26,14 +28,12 @@ class RunDir:
         self.path = base / f"{_PREFIX}{self.run}"
         try:
             base.mkdir(parents=True, exist_ok=True)
-            self.path.mkdir(mode=0o700)
+            self._lock = _make(self.path)
         except OSError as error:
             raise ConfigError(
                 f"{self.path}: cannot be made: {error.strerror}; set VOICE_APP_RUN_DIR to a folder of yours",
                 param="VOICE_APP_RUN_DIR",
             ) from error
-        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def address(self, node: str) -> str:
         """The ZMQ address of `node`'s inbox."""
@@ -55,13 +55,26 @@ def sweep() -> list[Path]:
     return swept
 
 
+def _make(path: Path) -> int:
+    """Make the folder and its held lock; gives the lock's descriptor. The lock gets its name only once it is
+    held, so that no `sweep` ever finds it free. Raises OSError."""
+    path.mkdir(mode=0o700)
+    making = path / f"{_LOCK}.new"
+    descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    making.rename(path / _LOCK)
+    return descriptor
+
+
 def _ownerless(path: Path) -> bool:
     try:
         if path.stat().st_uid != os.getuid():
             return False
         descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return _abandoned(path)
     except OSError:
-        return False  # Just being made or removed, or not ours.
+        return False  # Not ours.
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -69,6 +82,14 @@ def _ownerless(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def _abandoned(path: Path) -> bool:
+    """Whether a folder without lock is not just being made or removed."""
+    try:
+        return time.time() - path.stat().st_mtime > _UNLOCKED_GRACE_S
+    except OSError:
+        return False
 
 
 def _base() -> Path:
