@@ -5,16 +5,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 
 from voice_app import cli
 from voice_app.cli import ask, gpu, options
-from voice_app.config import PackConfig
+from voice_app.config import PackConfig, PipelineConfig
 from voice_app.messages import AudioPart, ImagePart, TextPart
+from voice_app.models import registry
 from voice_app.models.local.catalogue import MODELS
 from voice_app.models.local.needs import needed
 from voice_app.pipeline import layout
+from voice_app.pipeline.transport import shm
+from voice_app.server import serving
 
 SPOKEN = Path(__file__).parents[1] / "data" / "spoken" / "fact-1-1.flac"
 PICTURE = Path(__file__).parents[1] / "data" / "pictures" / "cat.jpg"
@@ -42,6 +47,16 @@ def test_a_bare_file_name_is_audio(monkeypatch):
     assert isinstance(part, AudioPart)
     assert part.sample_rate == 16000
     assert request.greedy
+
+
+def test_a_studio_recording_of_ten_minutes_fits_a_transfer(monkeypatch, tmp_path):
+    path = tmp_path / "studio.wav"
+    soundfile.write(path, np.zeros(96_000 * 600, np.int16), 96_000, subtype="PCM_16")
+    request = request_of(monkeypatch, str(path))
+    (part,) = request.messages[-1].parts
+    assert part.sample_rate == 48_000
+    assert len(part.samples) == pytest.approx(48_000 * 600, abs=10)
+    assert part.samples.nbytes < shm.SLOT_CLASSES[-1].size
 
 
 def test_option_with_equals_sign(monkeypatch):
@@ -96,6 +111,7 @@ def test_bad_history_names_the_entry(capsys, tmp_path, content, named):
         (["ask", "--text", "x", "--pack", "qwen3-omni"], "--model"),
         (["ask", "--text", "x", "--threads", "0"], "--threads 0"),
         (["ask", "--text", "x", "--layout", "moon"], "moon"),
+        (["serve", "--max-talks", "0"], "--max-talks 0"),
         (["ask", "--text", "x", "--start-timeout", "0"], "--start-timeout 0"),
         (["ask", "--text", "x", "--brain", "b", "--dtype", "bf16"], "--dtype bf16: choose one of float32"),
         (["ask", "--text", "x", "--dtype", "float32"], "--dtype float32: the packaged brain"),
@@ -173,3 +189,11 @@ def test_a_gpu_is_looked_for_without_torch():
     code = "import sys; from voice_app.cli import gpu; print(gpu.usable()); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(torch.cuda.is_available())
+
+
+def test_every_talk_has_room_for_its_turns(monkeypatch):
+    seen: list[PipelineConfig] = []
+    monkeypatch.setattr(registry, "bring", lambda *_: None)
+    monkeypatch.setattr(serving, "serve", lambda config, _: seen.append(config) or 0)
+    assert cli.main(["serve", "--max-talks", "200"]) == 0
+    assert seen[0].max_turns >= 2 * 200, "one that is answered, one that is begun meanwhile"

@@ -3,8 +3,15 @@
 import argparse
 from pathlib import Path
 
+import msgspec
+
 from voice_app.cli import options
+from voice_app.errors import ConfigError
 from voice_app.models import registry
+
+TURNS_OF_A_TALK = 2
+"""Most turns that a talk has in the pipeline at once: one that is answered, and one that is begun before the
+speaker has surely ended, or that only transcribes."""
 
 
 def add_parser(commands) -> None:
@@ -37,7 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
         origins=tuple(arguments.origin),
         store_audio=arguments.store_audio,
     )
-    config = options.pipeline_config(arguments)
+    if arguments.max_talks < 1:
+        raise ConfigError(f"--max-talks {arguments.max_talks}: must be at least 1", param="max_talks")
+    config = msgspec.structs.replace(
+        options.pipeline_config(arguments), max_turns=TURNS_OF_A_TALK * arguments.max_talks
+    )
     registry.bring(config.pack, options.reporter())
     return serve(
         config,
