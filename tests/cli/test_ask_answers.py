@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -33,12 +32,16 @@ def shared_memory() -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
-def workers() -> set[int]:
-    found = set()
-    for process in psutil.process_iter(["cmdline"]):
-        if "voice_app.pipeline.worker" in " ".join(process.info["cmdline"] or []):
-            found.add(process.pid)
+def workers(asking: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Its worker processes, while it runs."""
+    found = psutil.Process(asking.pid).children(recursive=True)
+    assert len(found) == 2
     return found
+
+
+def still_there(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that do not end within seconds."""
+    return psutil.wait_procs(processes, timeout=5)[1]
 
 
 def test_a_spoken_question_in_an_odd_format(tmp_path):
@@ -108,7 +111,7 @@ def test_a_model_file_with_a_wrong_hash_is_named(tmp_path):
 
 
 def test_a_worker_killed_in_mid_answer(tmp_path):
-    before_memory, before_workers = shared_memory(), workers()
+    before = shared_memory()
     question = DATA / "spoken" / "fact-1-1.flac"
     process = subprocess.Popen(
         [*ASK, str(question)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -117,30 +120,26 @@ def test_a_worker_killed_in_mid_answer(tmp_path):
     for line in process.stderr:
         if line.strip().endswith("text: ready"):
             break
-    (victim,) = [
-        child for child in psutil.Process(process.pid).children() if child.cmdline()[-1].startswith("text")
-    ]
+    both = workers(process)
+    (victim,) = [worker for worker in both if worker.cmdline()[-1].startswith("text")]
     os.kill(victim.pid, signal.SIGKILL)
     _, rest = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1
     assert "text" in rest.splitlines()[-1]
     assert "Traceback" not in rest
-    deadline = time.monotonic() + 5
-    while workers() - before_workers and time.monotonic() < deadline:
-        os.sched_yield()
-    assert workers() <= before_workers
-    assert shared_memory() <= before_memory
+    assert not still_there(both)
+    assert shared_memory() <= before
 
 
 def test_an_interrupted_question_leaves_no_process():
-    before = workers()
     process = subprocess.Popen([*ASK, "--text", "Hello"], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:
         if "loading" in line:
             break
+    both = workers(process)
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130
     assert "Traceback" not in rest
-    assert workers() <= before
+    assert not still_there(both)
