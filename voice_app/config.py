@@ -77,7 +77,7 @@ class PackConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(f"--dtype {self.dtype}: choose one of {', '.join(DTYPES)}", param="dtype")
         if self.pack == "local" and self.brain is None:
             raise ConfigError(
-                f"--dtype {self.dtype}: the packaged brain is kept in 8 bits; leave it out, or choose a --brain",
+                f"--dtype {self.dtype}: the packaged brain has 8 bits; leave it out, or choose a --brain",
                 param="dtype",
             )
 

@@ -1,4 +1,4 @@
-"""Whether models can run on a GPU here, found out without torch: importing it takes seconds and much memory."""
+"""Whether models can run on a GPU here, found out without torch, whose import takes seconds."""
 
 import ctypes
 import importlib.util

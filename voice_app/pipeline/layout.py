@@ -87,7 +87,7 @@ def check(layout: Layout) -> None:
         if kind not in AVAILABLE:
             raise ConfigError(
                 f"edge {edge.number}, {edge.source} → {edge.target}, needs {kind}, which is not there: "
-                "put the two stages into one worker, or on the CPU of one host, as --layout one-gpu and cpu do",
+                "put the two stages into one worker, or on the CPU of one host (--layout one-gpu, cpu)",
                 param="layout",
             )
 
