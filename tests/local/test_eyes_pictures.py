@@ -1,11 +1,13 @@
 """The eyes on pictures: what is on a photo, the text on a sign, and nothing where there is nothing."""
 
+import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
+from voice_app.errors import ModelFileError
 from voice_app.messages import Embeddings, ImagePatches, Media, TurnId
 from voice_app.models.local import assets, pictures
 from voice_app.models.local.efficientnet import converted
@@ -53,6 +55,21 @@ def test_the_network_is_the_published_one(labels: Labels) -> None:
     tabby, tiger_cat, egyptian_cat = 281, 282, 285  # ImageNet's numbers
     assert set(scores.argsort()[-3:].tolist()) == {tabby, tiger_cat, egyptian_cat}
     assert labels.scores(photo("coffee.jpg")).argmax() == 967  # espresso
+
+
+def test_a_full_disk_is_named_and_nothing_is_left_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = assets.ensure("labels")
+    monkeypatch.setenv("VOICE_APP_HOME", str(tmp_path))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(ModelFileError, match="cannot be written"):
+            converted(weights, assets.silent)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list((tmp_path / "local").iterdir())
 
 
 def test_a_wider_name_where_no_class_is_sure(labels: Labels) -> None:

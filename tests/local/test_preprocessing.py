@@ -4,6 +4,8 @@ import io
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from speech import RATE, asterisk_prompt
 
@@ -187,3 +189,13 @@ def test_only_the_newest_are_remembered() -> None:
     recent.put("c", 3)
     assert recent.get("b") is None
     assert (recent.get("a"), recent.get("c")) == (1, 3)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 12))))
+def test_what_is_remembered_is_bounded_by_its_size(puts: list[tuple[str, int]]) -> None:
+    recent: Recent[int] = Recent(10, size=lambda value: value)
+    for key, value in puts:
+        recent.put(key, value)
+        held = [found for name in "abcdef" if (found := recent.get(name)) is not None]
+        assert sum(held) <= 10
+        assert value > 10 or recent.get(key) == value

@@ -44,9 +44,11 @@ def converted(weights: Path, report: Report) -> Path:
         data = _graph(_read(weights)).SerializeToString()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part:
-                part.write(data)
-            os.replace(part.name, path)
+            # A folder of its own: whatever fails, it goes with what is in it.
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".labels-") as folder:
+                part = Path(folder) / path.name
+                part.write_bytes(data)
+                os.replace(part, path)
         except OSError as error:
             raise ModelFileError(
                 f"{path}: cannot be written ({error.strerror}); free 20 MB there or set VOICE_APP_HOME"

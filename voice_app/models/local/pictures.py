@@ -71,6 +71,6 @@ def _pixels(image: Image.Image) -> np.ndarray:
 def _turn(image: Image.Image) -> Image.Transpose | None:
     """How to turn `image` upright; None: as it is, or its EXIF data can't be read."""
     try:
-        return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
+        return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except _DAMAGE:
         return None

@@ -32,8 +32,9 @@ from voice_app.models.local.recent import Recent
 from voice_app.models.local.recogniser import SAMPLE_RATE
 from voice_app.schedulers.base import StageInput
 
-_KEPT = 16
-"""Prepared media kept by key: what a talk shows again turn by turn; a picture is 8 MB at most."""
+_KEPT_BYTES = 128 << 20
+"""Prepared media kept by key: what a talk shows again turn by turn. A picture is 11 MB at most, ten minutes
+of speech are 38 MB."""
 _VERSION = b"1"
 """Part of every media key: raise it when the same content would be encoded otherwise."""
 
@@ -47,7 +48,7 @@ class Preprocessing:
         self._frame = frame
         self._listening = listening
         self._recogniser = recogniser.encode()
-        self._prepared: Recent[EdgePayload] = Recent(_KEPT)
+        self._prepared: Recent[EdgePayload] = Recent(_KEPT_BYTES, _size)
 
     def warm_up(self) -> None:
         self._listening.warm_up()
@@ -98,6 +99,17 @@ class Preprocessing:
         audio.check(part.samples, part.sample_rate, "audio")
         speech = self._listening.speech(audio.resample(part.samples, part.sample_rate, SAMPLE_RATE))
         return MelFrames(media, speech, len(speech) / SAMPLE_RATE)
+
+
+def _size(payload: EdgePayload) -> int:
+    """Bytes."""
+    match payload:
+        case MelFrames():
+            return payload.frames.nbytes
+        case ImagePatches():
+            return payload.patches.nbytes
+        case _:
+            return 0
 
 
 def _pictures_first(message: Message) -> Message:

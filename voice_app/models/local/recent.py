@@ -1,16 +1,20 @@
 """The results of the newest inputs, by key: what a talk shows again is not worked out again."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
 
 
 class Recent(Generic[V]):
-    """At most `most` values; the one used longest ago goes first."""
+    """Values of at most `most` in all, as `size` counts them (each as 1 unless told otherwise); the one used
+    longest ago goes first."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, size: Callable[[V], int] = lambda _: 1) -> None:
         self._most = most
+        self._size = size
+        self._held = 0
         self._values: OrderedDict[str, V] = OrderedDict()
 
     def get(self, key: str) -> V | None:
@@ -20,7 +24,10 @@ class Recent(Generic[V]):
         return self._values.get(key)
 
     def put(self, key: str, value: V) -> None:
+        if key in self._values:
+            self._held -= self._size(self._values.pop(key))
         self._values[key] = value
-        self._values.move_to_end(key)
-        if len(self._values) > self._most:
-            self._values.popitem(last=False)
+        self._held += self._size(value)
+        while self._held > self._most:
+            _, dropped = self._values.popitem(last=False)
+            self._held -= self._size(dropped)
