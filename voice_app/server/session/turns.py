@@ -305,7 +305,8 @@ def _silence(state: State, rules: Rules) -> Step:
 def _tick(state: State, now: float, rules: Rules) -> Step:
     actions: list[Action] = []
     away = now - state.last_frame_at
-    if state.user is not User.QUIET and away >= GAP_S:
+    # The same sum as in `deadline`: `away >= GAP_S` may be false at the very moment that it names.
+    if state.user is not User.QUIET and now >= state.last_frame_at + GAP_S:
         state, actions = _after_silence(state, state.silence_ms + round(away * 1000), rules)
     if (
         state.idle_since is not None
