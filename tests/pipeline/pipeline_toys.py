@@ -115,6 +115,7 @@ class Thinker(Warm):
     page_size = 16
     num_pages = 512
     max_positions = 4096
+    overlaps = False
 
     def openings(self) -> Sequence[Prompt]:
         return ()

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from voice_app.models.qwen3_omni.pack import PAGE_SIZES
 from voice_app.models.qwen3_omni.thinker import Thinker
 from voice_app.schedulers.base import SequenceStep, StepOutput
 from voice_app.schedulers.omni import OmniScheduler
+from voice_app.schedulers.omni_overlapped import OverlappedOmniScheduler
 
 Expect = Callable[[Path, m.TurnRequest], Expected]
 
@@ -29,8 +31,10 @@ def _sixteen() -> list[m.TurnRequest]:
     return [*kinds(), *words]
 
 
-def _omni(**settings: int) -> dict[Stage, MakeScheduler]:
-    return {Stage.THINKER: lambda runner, outbox: OmniScheduler(runner, outbox, **settings)}  # pyright: ignore[reportArgumentType]
+def _omni(loop: type[OmniScheduler], step_tokens: int = 256) -> dict[Stage, MakeScheduler]:
+    return {
+        Stage.THINKER: lambda runner, outbox: loop(cast(Thinker, runner), outbox, step_tokens=step_tokens)
+    }
 
 
 def _page_bytes(folder: Path) -> int:
@@ -54,13 +58,14 @@ def folder(checkpoint: Callable[..., Path]) -> Path:
     return checkpoint(0)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("loop", [OmniScheduler, OverlappedOmniScheduler])
 def test_joining_and_leaving_at_random(
-    seed: int, folder: Path, harness: Callable[..., Harness], expected: Expect
+    loop: type[OmniScheduler], folder: Path, harness: Callable[..., Harness], expected: Expect
 ) -> None:
     requests = _sixteen()
-    random.Random(seed).shuffle(requests)
-    for request, result in zip(requests, _staggered(harness(folder), requests, seed), strict=True):
+    random.Random(1).shuffle(requests)
+    stages = harness(folder, schedulers=_omni(loop))
+    for request, result in zip(requests, _staggered(stages, requests, seed=2), strict=True):
         assert_equal(result, expected(folder, request))
 
 
@@ -69,13 +74,19 @@ def test_every_chunk_size(
     step_tokens: int, folder: Path, harness: Callable[..., Harness], expected: Expect
 ) -> None:
     requests = kinds()[2:6]
-    stages = harness(folder, schedulers=_omni(step_tokens=step_tokens))
+    loop = OverlappedOmniScheduler if step_tokens % 2 else OmniScheduler
+    stages = harness(folder, schedulers=_omni(loop, step_tokens))
     for request, result in zip(requests, stages.run(requests), strict=True):
         assert_equal(result, expected(folder, request))
 
 
+@pytest.mark.parametrize("loop", [OmniScheduler, OverlappedOmniScheduler])
 def test_preemption_with_few_pages(
-    folder: Path, harness: Callable[..., Harness], expected: Expect, monkeypatch: pytest.MonkeyPatch
+    loop: type[OmniScheduler],
+    folder: Path,
+    harness: Callable[..., Harness],
+    expected: Expect,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     again: list[int] = []
     step = Thinker.step
@@ -91,7 +102,7 @@ def test_preemption_with_few_pages(
         )
         for i in range(6)
     ]
-    stages = harness(folder, kv_bytes=10 * _page_bytes(folder))
+    stages = harness(folder, kv_bytes=10 * _page_bytes(folder), schedulers=_omni(loop))
     results = _staggered(stages, requests, seed=3)
     assert again, "no request was preempted and computed again"
     for request, result in zip(requests, results, strict=True):

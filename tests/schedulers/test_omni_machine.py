@@ -3,11 +3,12 @@
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from scheduler_toys import Ask, ToyThinker, Tray, check_turn, said, turn_id
+from scheduler_toys import Ask, AtOnce, ToyThinker, Tray, check_turn, said, turn_id
 
 from voice_app.messages import Embeddings, PromptIds, TurnId
 from voice_app.schedulers.kv_cache import PagePool
 from voice_app.schedulers.omni import OmniScheduler
+from voice_app.schedulers.omni_overlapped import OverlappedOmniScheduler
 from voice_app.schedulers.radix_cache import RadixCache
 
 FAST = settings(max_examples=150, stateful_step_count=50, deadline=None)
@@ -41,9 +42,12 @@ class OmniMachine(RuleBasedStateMachine):
     def build(self, pages: int, size: int, tokens: int) -> None:
         self.tray = Tray()
         self.runner = ToyThinker(page_size=size, num_pages=pages * 8 // size)
-        self.scheduler = OmniScheduler(self.runner, self.tray, max_running=6, step_tokens=tokens)
+        self.scheduler = self.make(tokens)
         self.asks: dict[TurnId, Ask] = {}
         self.late: list[tuple[TurnId, PromptIds | Embeddings]] = []
+
+    def make(self, tokens: int) -> OmniScheduler:
+        return OmniScheduler(self.runner, self.tray, max_running=6, step_tokens=tokens)
 
     @rule(ask=asks, generation=st.integers(0, 1), data=st.data())
     def join(self, ask: Ask, generation: int, data: st.DataObject) -> None:
@@ -108,6 +112,15 @@ class OmniMachine(RuleBasedStateMachine):
         assert self.runner.open_prompts == 0
         load = self.scheduler.load()
         assert (load.waiting, load.running, load.pages_used) == (0, 0, 0)
+
+
+class OverlappedMachine(OmniMachine):
+    """The same lives, each step chosen while the one before is under way."""
+
+    def make(self, tokens: int) -> OmniScheduler:
+        return OverlappedOmniScheduler(
+            self.runner, self.tray, max_running=6, step_tokens=tokens, model=AtOnce()
+        )
 
 
 class CacheMachine(RuleBasedStateMachine):
@@ -184,5 +197,7 @@ class CacheMachine(RuleBasedStateMachine):
 
 TestOmniMachine = OmniMachine.TestCase
 TestOmniMachine.settings = FAST
+TestOverlappedMachine = OverlappedMachine.TestCase
+TestOverlappedMachine.settings = FAST
 TestCacheMachine = CacheMachine.TestCase
 TestCacheMachine.settings = FAST

@@ -15,6 +15,7 @@ from voice_app.schedulers.base import (
 )
 from voice_app.schedulers.code2wav import Code2WavScheduler
 from voice_app.schedulers.omni import OmniScheduler
+from voice_app.schedulers.omni_overlapped import OverlappedOmniScheduler
 from voice_app.schedulers.simple import SimpleScheduler
 from voice_app.schedulers.streaming_detokenize import StreamingDetokenizeScheduler
 from voice_app.schedulers.talker import QwenTalkerScheduler
@@ -26,7 +27,9 @@ def make_scheduler(spec: StageSpec, runner: AnyRunner, outbox: Outbox) -> StageS
         case SchedulerKind.SIMPLE:
             return SimpleScheduler(cast(OnePassRunner, runner), outbox, spec.batch)
         case SchedulerKind.OMNI:
-            return OmniScheduler(cast(ThinkerRunner, runner), outbox, spec.batch)
+            thinker = cast(ThinkerRunner, runner)
+            loop = OverlappedOmniScheduler if thinker.overlaps else OmniScheduler
+            return loop(thinker, outbox, spec.batch)
         case SchedulerKind.TALKER:
             return QwenTalkerScheduler(cast(TalkerRunner, runner), outbox, spec.batch)
         case SchedulerKind.STREAMING_DETOKENIZE:

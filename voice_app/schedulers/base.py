@@ -141,9 +141,10 @@ class OnePassRunner(Runner, Protocol):
 
     def run(
         self, batch: Sequence[StageInput]
-    ) -> Sequence[Sequence[EdgePayload | StageEvent] | VoiceAppError]:
+    ) -> Sequence[Sequence[EdgePayload | StageEvent] | VoiceAppError | None]:
         """One model call for the whole batch. For each input, in order: what to emit, or the error
-        that ends that one turn. Arrays in the results must not be views of the inputs'."""
+        that ends that one turn; None: a part of it is done, and it is to be given again, after
+        whatever came meanwhile. Arrays in the results must not be views of the inputs'."""
         ...
 
 
@@ -221,6 +222,10 @@ class ThinkerRunner(Runner, Protocol):
     """Pages that exist: the KV budget."""
     max_positions: int
     """Longest prompt + answer."""
+    overlaps: bool
+    """Whether a step spends its time outside Python (on a GPU), so that the scheduler should choose the
+    next step beside it. It then runs in a thread of its own, and `assemble` and `close` are called for
+    other prompts meanwhile."""
 
     def assemble(self, inputs: PromptInputs) -> Prompt | NoAnswer:
         """Build the prompt. Raises InputError (too long, impossible) to end the turn. The arrays in

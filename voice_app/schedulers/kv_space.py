@@ -57,6 +57,8 @@ class KvSpace:
         self._pool.release(request.table)
         request.table = []
         request.computed = 0
+        request.under_way = 0
+        request.lives += 1
         request.admitted = False
 
     def stats(self) -> PageStats:

@@ -112,7 +112,7 @@ class OmniScheduler:
         request = Request(_NOBODY, speech=False, prompt=prompt, max_outputs=1)
         if self._space.admit(request, reserve=0):
             while request.pending:
-                step = _next_step(request, self._step_tokens)
+                step = self._next_step(request, self._step_tokens)
                 self._runner.step([step])
                 request.computed += step.count
             self._space.retire(request)
@@ -169,8 +169,10 @@ class OmniScheduler:
         batch = self._decodes()
         budget = max(1, self._step_tokens - len(batch))
         for request in self._running:
-            if request.phase is Phase.PREFILLING and budget and self._outbox.has_room(request.turn):
-                step = _next_step(request, budget)
+            if request.phase is not Phase.PREFILLING or request.ending or not budget:
+                continue
+            if self._outbox.has_room(request.turn):
+                step = self._next_step(request, budget)
                 budget -= step.count
                 batch.append((request, step))
         return batch
@@ -187,12 +189,14 @@ class OmniScheduler:
         batch: list[tuple[Request, SequenceStep]] = []
         # Oldest first: a victim is newer than all that are in the batch by then.
         for request in list(self._running):
-            if request.phase is not Phase.DECODING or not self._outbox.has_room(request.turn):
+            if request.phase is not Phase.DECODING or request.ending:
+                continue
+            if not self._outbox.has_room(request.turn):
                 continue
             while request.admitted and not self._space.grow(request):
                 self._preempt(self._running[-1])
             if request.admitted:
-                batch.append((request, _next_step(request, budget=1)))
+                batch.append((request, self._next_step(request, budget=1)))
         return batch
 
     def _preempt(self, request: Request) -> None:
@@ -230,6 +234,9 @@ class OmniScheduler:
         else:
             self._waiting.remove(request)
         self._room_changed = True
+        self._close(request)
+
+    def _close(self, request: Request) -> None:
         self._runner.close(request.prompt)
 
     def _rest(self) -> None:
@@ -238,14 +245,13 @@ class OmniScheduler:
             self._space.check([])
             self._checked = True
 
-
-def _next_step(request: Request, budget: int) -> SequenceStep:
-    count = min(request.pending, budget)
-    return SequenceStep(
-        prompt=request.prompt,
-        outputs=request.outputs,
-        start=request.computed,
-        count=count,
-        pages=request.table,
-        sample=count == request.pending,
-    )
+    def _next_step(self, request: Request, budget: int) -> SequenceStep:
+        count = min(request.pending, budget)
+        return SequenceStep(
+            prompt=request.prompt,
+            outputs=request.outputs,
+            start=request.computed,
+            count=count,
+            pages=request.table,
+            sample=count == request.pending,
+        )

@@ -22,7 +22,8 @@ class Phase(StrEnum):
 @dataclass(slots=True, eq=False)
 class Request:
     """`OmniScheduler` sets `admitted` and `table` on admission and preemption, and advances
-    `computed` and `outputs` after each step."""
+    `computed` and `outputs` after each step. Only the overlapped loop has steps under way while it
+    chooses the next; in the plain one `under_way` and `expected` stay 0."""
 
     turn: TurnId
     speech: bool
@@ -37,6 +38,12 @@ class Request:
     """The block table: page numbers in order of position."""
     computed: int = 0
     """Positions, from the first, whose KV is in the pages."""
+    under_way: int = 0
+    """Positions behind them that a step under way computes."""
+    expected: int = 0
+    """Tokens that a step under way will give: 0 or 1."""
+    lives: int = 0
+    """How often its pages were taken back: a step that was chosen before has computed for nobody."""
     cached_tokens: int | None = None
     """Prompt positions found in the prefix cache at the first admission."""
 
@@ -46,22 +53,28 @@ class Request:
 
     @property
     def length(self) -> int:
-        """Positions that there are: the prompt and all tokens sampled."""
-        return len(self.prompt.keys) + len(self.outputs)
+        """Positions that there are: the prompt, all tokens sampled, and one that is sure to come."""
+        return len(self.prompt.keys) + len(self.outputs) + self.expected
 
     @property
     def pending(self) -> int:
         """Positions to compute before the next token can be sampled, at least 1."""
-        return self.length - self.computed
+        return self.length - self.computed - self.under_way
+
+    @property
+    def ending(self) -> bool:
+        """Whether the token that is to come is the last: no further step is wanted."""
+        return len(self.outputs) + self.expected >= self.max_outputs
 
     @property
     def phase(self) -> Phase:
         if not self.admitted:
             return Phase.WAITING
-        return Phase.DECODING if self.outputs and self.pending == 1 else Phase.PREFILLING
+        answering = bool(self.outputs) or self.expected > 0
+        return Phase.DECODING if answering and self.pending == 1 else Phase.PREFILLING
 
     def keys(self, count: int) -> list[int]:
-        """Keys of the first `count` positions."""
+        """Keys of the first `count` positions, none of which is of a token still to come."""
         return [*self.prompt.keys, *self.outputs][:count]
 
     def usage(self) -> Usage:

@@ -65,6 +65,7 @@ class Thinker:
         self.page_size = engine.page_size
         self.num_pages = engine.num_pages
         self.max_positions = engine.max_positions
+        self.overlaps = False
         self._engine = engine
         self._tokens = tokens
         self._style = style

@@ -72,6 +72,7 @@ class Thinker:
         self.page_size = pool.page_size
         self.num_pages = pool.pages
         self.max_positions = facts.decoder.max_positions
+        self.overlaps = pool.device.type == "cuda"
         self._decoder = decoder
         self._head = head
         self._facts = facts
