@@ -13,6 +13,7 @@ import torch
 from voice_app import cli
 from voice_app.cli import ask, gpu, options
 from voice_app.config import PackConfig, PipelineConfig
+from voice_app.errors import ConfigError
 from voice_app.messages import AudioPart, ImagePart, TextPart
 from voice_app.models import registry
 from voice_app.models.local.catalogue import MODELS
@@ -197,3 +198,20 @@ def test_every_talk_has_room_for_its_turns(monkeypatch):
     monkeypatch.setattr(serving, "serve", lambda config, _: seen.append(config) or 0)
     assert cli.main(["serve", "--max-talks", "200"]) == 0
     assert seen[0].max_turns >= 2 * 200, "one that is answered, one that is begun meanwhile"
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (PackConfig(devices={"thinker": "cuda:0"}), "stage thinker"),
+        (PackConfig(brain="a/model", devices={"audio_encoder": "cuda:0"}), "stage audio_encoder"),
+    ],
+)
+def test_the_local_pack_refuses_devices_that_it_cannot_use(config, named):
+    with pytest.raises(ConfigError, match=f"{named}: device cuda:0: .*--layout cpu"):
+        registry.create(config, lambda _: None)
+
+
+def test_a_device_must_be_cpu_or_cuda():
+    with pytest.raises(ConfigError, match="stage thinker: device 'gpu' must be"):
+        PackConfig(devices={"thinker": "gpu"})

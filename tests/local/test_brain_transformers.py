@@ -207,6 +207,19 @@ def test_what_is_not_there(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path, FAMILIES["llama"])
+    with pytest.raises(ConfigError, match="device cuda:99: torch sees"):
+        open_brain(PackConfig(brain=str(folder), devices={"thinker": "cuda:99"}), lambda _: None)
+
+
+def test_the_layout_says_where_the_brain_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path, FAMILIES["llama"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    opened = open_brain(PackConfig(brain=str(folder), dtype="float32"), lambda _: None)
+    assert opened.embed([5]).shape[0] == 1
+
+
 def short_llama(positions: int) -> LlamaConfig:
     config = LlamaConfig(**SHAPE)
     config.max_position_embeddings = positions

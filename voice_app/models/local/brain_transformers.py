@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from voice_app.config import PackConfig
 from voice_app.errors import ConfigError
+from voice_app.messages import Stage
 from voice_app.models import functions
 from voice_app.models.base import Report
 from voice_app.models.local.decode import VocabularyTokens
@@ -41,6 +42,12 @@ class TransformersBrain:
         self._name = config.brain
         self._config = config
         self._report = report
+        if self._device.type == "cuda" and (self._device.index or 0) >= torch.cuda.device_count():
+            raise ConfigError(
+                f"device {self._device}: torch sees {torch.cuda.device_count()} CUDA devices here; choose "
+                "another layout, such as cpu",
+                param="layout",
+            )
         tokenizer = self._loaded(AutoTokenizer)
         if not tokenizer.chat_template:
             raise self._error("it has no chat template; choose a chat (instruct) model")
@@ -69,7 +76,12 @@ class TransformersBrain:
         model = self._loaded(AutoModelForCausalLM, dtype=dtype)
         if model.config.get_text_config().to_dict().get("attn_logit_softcapping"):
             raise self._error("its attention caps its scores, which is not built here; choose another")
-        return model.eval().to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        return model.eval().to(self._device)
+
+    @property
+    def _device(self) -> torch.device:
+        """The thinker's; other stages of its worker embed there too, those of other workers on the CPU."""
+        return torch.device(self._config.devices.get(Stage.THINKER, "cpu"))
 
     def _loaded(self, kind: Any, **options: Any) -> Any:
         path = Path(self._name)
@@ -104,7 +116,7 @@ class TransformersBrain:
     def _best_dtype(self) -> torch.dtype:
         """bfloat16 where the processor multiplies it at full speed, else float32. GGUF's packed weights are
         multiplied in float32 anyway."""
-        fast = torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        fast = self._device.type == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
         return torch.bfloat16 if fast and not self._name.endswith(".gguf") else torch.float32
 
     def _ends(self) -> frozenset[int]:

@@ -3,6 +3,7 @@
 from functools import cached_property
 
 from voice_app.config import PackConfig
+from voice_app.errors import ConfigError
 from voice_app.messages import Stage
 from voice_app.models.base import Pack, Report
 from voice_app.models.local import assets, code2wav, talker_ar
@@ -21,6 +22,13 @@ from voice_app.schedulers.base import AnyRunner
 
 def create(config: PackConfig, report: Report) -> Pack:
     """The pack that `config` asks for; nothing is loaded yet. Raises ConfigError."""
+    for stage, device in config.devices.items():
+        if device != "cpu" and not (config.brain and stage == Stage.THINKER):
+            raise ConfigError(
+                f"stage {stage}: device {device}: the local pack runs it on the CPU (on a GPU only a brain's "
+                "thinker); choose --layout cpu",
+                param="layout",
+            )
     return LocalPack(config, report)
 
 
