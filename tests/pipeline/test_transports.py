@@ -14,8 +14,7 @@ from voice_app import messages as m
 from voice_app.errors import TransferFailed
 from voice_app.pipeline.credits import SlotClass, SlotState
 from voice_app.pipeline.transport import shm
-from voice_app.pipeline.transport.base import Incoming, Outgoing, Parcel, SlotRef
-from voice_app.pipeline.transport.reference import Reference
+from voice_app.pipeline.transport.base import Parcel, SlotRef
 from voice_app.pipeline.transport.shm import SharedMemoryIn, SharedMemoryOut
 
 RUN = f"test{os.getpid()}"
@@ -35,18 +34,10 @@ def pool() -> Iterator[SharedMemoryOut]:
     assert not list(shm.FOLDER.glob(f"*{RUN}*"))
 
 
-@pytest.fixture(params=["reference", "shared memory"])
-def transport(request: pytest.FixtureRequest) -> tuple[Outgoing, Incoming]:
-    if request.param == "reference":
-        reference = Reference()
-        return reference, reference
-    return request.getfixturevalue("pool"), SharedMemoryIn(RUN, m.StagePayload)
-
-
 @pytest.mark.parametrize("size", [0, 8, 1024, 1028, 4096, 60_000])
-def test_what_is_packed_is_what_is_opened(transport: tuple[Outgoing, Incoming], size: int) -> None:
-    out, into = transport
-    parcel = out.pack(payload(size, 3.0))
+def test_what_is_packed_is_what_is_opened(pool: SharedMemoryOut, size: int) -> None:
+    into = SharedMemoryIn(RUN, m.StagePayload)
+    parcel = pool.pack(payload(size, 3.0))
     assert parcel is not None
     back = into.open(parcel)
     assert isinstance(back, m.MelFrames)
@@ -59,7 +50,6 @@ def test_what_is_packed_is_what_is_opened(transport: tuple[Outgoing, Incoming], 
 def _pack(pool: SharedMemoryOut, size: int, value: float = 1.0) -> Parcel:
     parcel = pool.pack(payload(size, value))
     assert parcel is not None
-    assert parcel.slot is not None
     return parcel
 
 
@@ -75,11 +65,9 @@ def test_a_full_pool_makes_the_sender_wait_until_an_ack(pool: SharedMemoryOut) -
     assert pool.pack(payload(4000)) is None
     assert [_frames(into, p)[0] for p in parcels] == [0.0, 1.0, 2.0]
     slot = parcels[1].slot
-    assert slot is not None
     assert pool.free(slot)
     assert not pool.free(slot), "an ack that comes twice must not free the next one's slot twice"
     again = _pack(pool, 4000, 9.0)
-    assert again.slot is not None
     assert again.slot.key == slot.key
     assert pool.pack(payload(4000)) is None
     assert [_frames(into, p)[0] for p in (parcels[0], again, parcels[2])] == [0.0, 9.0, 2.0]
@@ -87,7 +75,7 @@ def test_a_full_pool_makes_the_sender_wait_until_an_ack(pool: SharedMemoryOut) -
 
 def test_a_quarantined_slot_is_lent_to_nobody_until_freed(pool: SharedMemoryOut) -> None:
     parcels = [_pack(pool, 4000) for _ in range(3)]
-    slots = [p.slot for p in parcels if p.slot is not None]
+    slots = [p.slot for p in parcels]
     for slot in slots:
         pool.quarantine(slot)
     assert pool.count(SlotState.QUARANTINED) == 3
@@ -100,7 +88,6 @@ def test_a_received_view_is_the_slot_and_cannot_be_written(pool: SharedMemoryOut
     into = SharedMemoryIn(RUN, m.StagePayload)
     parcel = _pack(pool, 4000, 1.0)
     frames = _frames(into, parcel)
-    assert parcel.slot is not None
     with pytest.raises(ValueError, match="read-only"):
         frames[0] = 5
     pool.free(parcel.slot)
@@ -152,7 +139,6 @@ def test_no_memory_left_is_said_clearly_and_only_then(tmp_path: Path) -> None:
         small = _pack(pool, 4000)
         with pytest.raises(TransferFailed, match=r"/dev/shm has no room for a segment of \d+ MB: enlarge it"):
             pool.pack(payload(8000))
-        assert small.slot is not None
         assert pool.free(small.slot)
         assert _pack(pool, 4000).slot is not None
         assert len(list(shm.FOLDER.glob(f"*{RUN}*"))) == 1
@@ -232,7 +218,6 @@ def test_sweep_takes_what_a_killed_owner_left_and_nothing_else(
 
 def test_a_receivers_death_leaves_the_segment_alone(pool: SharedMemoryOut) -> None:
     parcel = _pack(pool, 4000, 7.0)
-    assert parcel.slot is not None
     reader = (
         "import sys\nfrom voice_app.pipeline.transport.shm import SharedMemoryIn\n"
         "from voice_app.pipeline.transport.base import Parcel, SlotRef\nfrom voice_app import messages as m\n"

@@ -70,7 +70,7 @@ class RemoteCarrier:
 
     def _carry_in_slot(self, edge: Edge, seq: int, turn: TurnOut, payload: object) -> bool:
         parcel = self._outgoing.pack(payload)
-        if parcel is None or parcel.slot is None:
+        if parcel is None:
             self.refused = True
             return False
         head = msgspec.Raw(parcel.head)

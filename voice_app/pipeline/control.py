@@ -153,7 +153,7 @@ class PeerDown(msgspec.Struct, frozen=True, tag="peer_down"):
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
-    """Server to worker: end."""
+    """Worker to itself: end. From a signal's handler or another thread; it wakes the one that reads."""
 
 
 Control = (

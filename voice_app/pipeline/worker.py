@@ -1,8 +1,8 @@
 """A worker process: `python -m voice_app.pipeline.worker NAME`, its configuration on stdin.
 
 The main thread takes messages; each stage has a thread; another loads the models and ends; one waits
-for stdin to close. The worker ends on `Shutdown`, on SIGTERM, when its stdin closes (its parent is
-gone), or when a scheduler breaks.
+for stdin to close. The worker ends on SIGTERM, when its stdin closes (its parent says so, or is
+gone), or when a scheduler breaks; whoever notices posts the main thread a `Shutdown`.
 """
 
 import contextlib
@@ -149,7 +149,7 @@ class Worker:
             self._build()
             loaded = True
         except VoiceAppError as error:
-            # The server answers with Shutdown, once it has read this.
+            # The server closes our stdin, once it has read this.
             self._tell(WorkerRefused(self._config.name, self._config.incarnation, to_info(error)))
             loaded = True
         finally:

@@ -1,13 +1,13 @@
-"""The contract that all transports share: reference, shared memory, and those yet to come.
+"""The contract of the transports between processes: shared memory, and those yet to come.
 
     sender   Outgoing.pack(payload) ──▶ Parcel ──(DataInSlot)──▶ Incoming.open(parcel)   receiver
              Outgoing.free(slot)    ◀────────────(DataAck)─────  payload consumed
 
-By reference a parcel is the object itself. Else it is the payload's encoded head, and a slot of the sender's
-pool that holds its arrays. A slot belongs to the sender; it is lent until the receiver's ack, and the
-receiver only reads it. A transport whose receiver fetches the data (Mooncake) does so in `open`; one whose
-memory is a device's (CUDA IPC) opens arrays on that device. Payloads of a few KB need no transport: they
-travel within the message.
+A parcel is the payload's encoded head, and a slot of the sender's pool that holds its arrays. A slot belongs
+to the sender; it is lent until the receiver's ack, and the receiver only reads it. A transport whose receiver
+fetches the data (Mooncake) does so in `open`; one whose memory is a device's (CUDA IPC) opens arrays on that
+device. Payloads of a few KB need no transport: they travel within the message. Nor do stages of one process:
+the object itself is handed on (`pipeline/carriers.py`).
 """
 
 from enum import StrEnum
@@ -43,11 +43,10 @@ class SlotRef(msgspec.Struct, frozen=True):
 
 
 class Parcel(msgspec.Struct, gc=False):
-    """A payload between `pack` and `open`: itself, or `head` and `slot`."""
+    """A payload between `pack` and `open`."""
 
-    payload: object = None
-    head: Bytes = b""
-    slot: SlotRef | None = None
+    head: Bytes
+    slot: SlotRef
 
 
 class Outgoing(Protocol):
