@@ -16,6 +16,7 @@ from voice_app.server.page import mount_page
 from voice_app.server.pipeline import Pipeline
 from voice_app.server.protocol.client_events import EVENT_TYPES
 from voice_app.server.protocol.config import Extensions
+from voice_app.server.protocol.dashscope import DashScope
 from voice_app.server.protocol.errors import INVALID_REQUEST, SERVER_ERROR, ProtocolError
 from voice_app.server.settings import ServerSettings
 from voice_app.server.websocket import serve_talk
@@ -101,6 +102,10 @@ def _add_api(app: FastAPI, hub: Hub) -> None:
     @app.websocket("/v1/realtime")
     async def realtime(socket: WebSocket) -> None:
         await serve_talk(socket, hub)
+
+    @app.websocket("/api-ws/v1/realtime")
+    async def dashscope(socket: WebSocket) -> None:
+        await serve_talk(socket, hub, DashScope())
 
 
 def _refused(status: int, kind: str, code: str, message: str, param: str | None = None) -> JSONResponse:

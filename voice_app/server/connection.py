@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from voice_app.errors import StoreError
 from voice_app.log import bind
 from voice_app.server.auth import Key
-from voice_app.server.driver import Driver, Socket, now, unix_time
+from voice_app.server.driver import Dialect, Driver, Socket, now, unix_time
 from voice_app.server.hub import Hub
 from voice_app.server.outbox import Outbox
 from voice_app.server.protocol.config import Config, Extensions, Transcription
@@ -38,11 +38,14 @@ def new_id(prefix: str) -> str:
 class Connection:
     """One connection of a talk, new or taken up again."""
 
-    def __init__(self, socket: Socket, query: Mapping[str, str], hub: Hub, key: Key) -> None:
+    def __init__(
+        self, socket: Socket, query: Mapping[str, str], hub: Hub, key: Key, dialect: Dialect | None = None
+    ) -> None:
         self._socket = socket
         self._hub = hub
         self._key = key
         self._query = query
+        self._dialect = dialect
         self._driver: Driver | None = None
         self._talk: Talk | None = None
         self._events = Changes()
@@ -111,6 +114,7 @@ class Connection:
             events_per_s=self._key.limits.events_per_second,
             keep=self._keep if talk is not None else None,
             acted=self._acted,
+            dialect=self._dialect,
         )
         hub.drivers.add(driver)
         accounting = asyncio.create_task(self._account(driver), name="accounting")

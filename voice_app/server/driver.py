@@ -9,7 +9,7 @@ does not read can so delay nothing but its own messages.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -21,6 +21,7 @@ from voice_app.server.metrics import Metrics
 from voice_app.server.outbox import Outbox
 from voice_app.server.pipeline import Pipeline, TurnEvents
 from voice_app.server.protocol.errors import ProtocolError
+from voice_app.server.protocol.server_events import Event
 from voice_app.server.session.actions import (
     Action,
     Cancel,
@@ -57,9 +58,31 @@ class Socket(Protocol):
     async def close(self, code: int, reason: str) -> None: ...
 
 
+class Dialect(Protocol):
+    """Another way to say the same; `DashScope` is one."""
+
+    @property
+    def session_update(self) -> Event:
+        """What its sessions are like before the client says anything."""
+        ...
+
+    def receive(self, message: str | bytes) -> Sequence[str | bytes]:
+        """The core's events for a message of the client."""
+        ...
+
+    def send(self, event: Event) -> list[Event]:
+        """The client's events for an event of the core."""
+        ...
+
+    def farewell(self) -> list[Event]:
+        """What is said when the client wants to end and nothing is being said any more."""
+        ...
+
+
 class Driver:
     """Runs one session. `keep` gets the id and the encoding of every event sent that is not audio, `acted` is
-    called whenever the session may have changed. `events_per_s`: what the client may send."""
+    called whenever the session may have changed. `events_per_s`: what the client may send. `dialect`
+    translates both ways for a client that speaks another."""
 
     def __init__(
         self,
@@ -74,6 +97,7 @@ class Driver:
         events_per_s: float = 1e9,
         keep: Callable[[str, bytes], None] | None = None,
         acted: Callable[[], None] = lambda: None,
+        dialect: Dialect | None = None,
     ) -> None:
         self.session = session
         self._socket = socket
@@ -84,6 +108,7 @@ class Driver:
         self._send_timeout_s = send_timeout_s
         self._keep = keep
         self._acted = acted
+        self._dialect = dialect
         self._allowance = Bucket(events_per_s, 2 * events_per_s)
         self._noticed_at = float("-inf")
         self._readers: set[asyncio.Task[None]] = set()
@@ -98,6 +123,9 @@ class Driver:
     async def run(self, replay: Callable[[], None] = lambda: None) -> None:
         """Until the client is gone or the session is over; leaves no work behind. `replay` is called once
         the client was told what session it has."""
+        if self._dialect is not None:
+            self.session.receive(_encode(self._dialect.session_update), now())
+            self.session.take()
         self.session.start()
         self.act()
         replay()
@@ -142,11 +170,20 @@ class Driver:
     async def _receive(self) -> None:
         async for message in self._socket.messages():
             if self._allowance.take(1, now()):
-                self.session.receive(message, now())
+                self._hear(message)
             elif now() - self._noticed_at > LIMIT_NOTICE_S:
                 self._noticed_at = now()
                 self.session.error(ProtocolError("rate_limit_exceeded", "Too many events a second."))
             self.act()
+
+    def _hear(self, message: str | bytes) -> None:
+        if self._dialect is None:
+            self.session.receive(message, now())
+            return
+        for event in self._dialect.receive(message):
+            self.session.receive(event, now())
+        for event in self._dialect.farewell():
+            self._put(event, None)
 
     async def _emit(self) -> None:
         while True:
@@ -231,11 +268,16 @@ class Driver:
                 self.close(action)
 
     def _send(self, send: Send) -> None:
+        told = [send.event] if self._dialect is None else self._dialect.send(send.event)
+        for event in told:
+            self._put(event, send.response)
+
+    def _put(self, event: Event, response: str | None) -> None:
         self._events += 1
         event_id = f"{self._event_prefix}_{self._events}"
-        data = _encode({**send.event, "event_id": event_id})
-        self._outbox.put(data.decode(), send.response)
-        if self._keep is not None and send.response is None:
+        data = _encode({**event, "event_id": event_id})
+        self._outbox.put(data.decode(), response)
+        if self._keep is not None and response is None:
             self._keep(event_id, data)
 
     def _submit(self, submit: Submit) -> None:

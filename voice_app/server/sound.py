@@ -30,17 +30,21 @@ class EarStream:
     def __init__(self, audio_format: AudioFormat) -> None:
         self.format = audio_format
         self._odd = b""
-        self._resampler = soxr.ResampleStream(
-            rate_of(audio_format), EAR_RATE, 1, dtype="int16", quality=_EAR_QUALITY
-        )
+        self._resampler = None
+        if rate_of(audio_format) != EAR_RATE:
+            self._resampler = soxr.ResampleStream(
+                rate_of(audio_format), EAR_RATE, 1, dtype="int16", quality=_EAR_QUALITY
+            )
 
     def feed(self, data: bytes) -> np.ndarray:
         """Bytes in the client's format → [m] int16 at 16 kHz. Half a PCM sample waits for its other half."""
-        return self._resampler.resample_chunk(self._decode(data))
+        samples = self._decode(data)
+        return samples if self._resampler is None else self._resampler.resample_chunk(samples)
 
     def flush(self) -> np.ndarray:
         """What the resampler still holds; the stream ends here."""
-        return self._resampler.resample_chunk(np.zeros(0, np.int16), last=True)
+        nothing = np.zeros(0, np.int16)
+        return nothing if self._resampler is None else self._resampler.resample_chunk(nothing, last=True)
 
     def _decode(self, data: bytes) -> np.ndarray:
         match self.format:

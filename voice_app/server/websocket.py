@@ -12,6 +12,7 @@ from voice_app.server import auth
 from voice_app.server.admission import Full
 from voice_app.server.client_secrets import find_secret
 from voice_app.server.connection import Connection, NoSuchTalk, new_id
+from voice_app.server.driver import Dialect
 from voice_app.server.hub import Hub
 from voice_app.server.protocol import server_events as events
 from voice_app.server.protocol.config import Config
@@ -60,7 +61,7 @@ class Refusal(Exception):
         self.status, self.code, self.message = status, code, message
 
 
-async def serve_talk(socket: WebSocket, hub: Hub) -> None:
+async def serve_talk(socket: WebSocket, hub: Hub, dialect: Dialect | None = None) -> None:
     """Let the client in, or say why not, and hold its session until one side ends it."""
     subprotocols: list[str] = socket.scope.get("subprotocols", [])
     try:
@@ -78,7 +79,7 @@ async def serve_talk(socket: WebSocket, hub: Hub) -> None:
         await _turn_away(socket, 1013, "server_full", str(full))
         return
     try:
-        await Connection(StarletteSocket(socket), socket.query_params, hub, key).run(config)
+        await Connection(StarletteSocket(socket), socket.query_params, hub, key, dialect).run(config)
     except NoSuchTalk as error:
         await _turn_away(socket, 1008, "session_expired", str(error))
     except StoreError as error:

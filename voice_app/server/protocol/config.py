@@ -12,8 +12,6 @@ from voice_app.server.protocol.errors import ProtocolError, from_validation
 from voice_app.server.protocol.items import Model, without_nulls
 
 MAX_TOOLS = 128
-PCM_RATE = 24_000
-"""Hz of `audio/pcm`: the only rate that the protocol knows."""
 
 
 class _Section(Model):
@@ -34,8 +32,10 @@ class _Section(Model):
 
 
 class PcmFormat(_Section):
+    """16-bit, little-endian. The protocol knows 24 kHz; the other rates are this server's addition."""
+
     type: Literal["audio/pcm"] = "audio/pcm"
-    rate: Literal[24000] = 24000
+    rate: Literal[8000, 16000, 24000, 48000] = 24000
 
 
 class PcmuFormat(_Section):
@@ -167,6 +167,16 @@ class RetentionRatio(_Section):
     token_limits: TokenLimits | None = None
 
 
+class SamplingConfig(_Section):
+    """How the model picks tokens: this server's addition, shown only where it was set."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=1)] | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
+
+
 class Extensions(_Section):
     """What goes beyond the protocol, each only where the client asks for it; see docs/protocol.md."""
 
@@ -194,6 +204,7 @@ class Config(_Section):
     prompt: Prompt | None = None
     tracing: Literal["auto"] | Tracing | None = None
     include: list[Literal["item.input_audio_transcription.logprobs"]] | None = None
+    sampling: SamplingConfig | None = None
     extensions: Extensions = Extensions()
 
     @model_validator(mode="after")

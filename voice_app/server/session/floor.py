@@ -65,12 +65,13 @@ class Floor:
         self._do(self._hearing.configure(config.audio.input, rules, now), now)
 
     def deadline(self, now: float) -> float | None:
-        times = (self._hearing.deadline(), self.replies.deadline(now))
+        times = (self._hearing.deadline(), self.replies.deadline(now), self._transcripts.deadline())
         return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: float) -> None:
         """Time has passed."""
         self.replies.pump(now)
+        self._transcripts.tick(now)
         self._do(self._hearing.tick(now), now)
         self.settle(now)
 
@@ -85,7 +86,7 @@ class Floor:
         samples, actions = self._hearing.commit(now)
         self._do(actions, now)
         item = self._commit(samples)
-        self._transcripts.want(item)
+        self._transcripts.want(item, now)
 
     def clear(self, now: float) -> None:
         """The client wants the sound so far forgotten."""
@@ -136,7 +137,7 @@ class Floor:
     def _end_turn(self, start_ms: int, end_ms: int, now: float) -> None:
         item = self._commit(self._hearing.cut(start_ms, end_ms))
         if not self._answers_turns:
-            self._transcripts.want(item)
+            self._transcripts.want(item, now)
         elif self.replies.active is not None:
             self._due = item.id
         else:

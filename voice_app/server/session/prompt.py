@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 
 from voice_app import messages as m
@@ -29,7 +30,7 @@ def request(turn: m.TurnId, items: Iterable[Item], spec: ResponseSpec, pictures:
         speech=spec.spoken,
         voice=spec.voice or None,
         speed=spec.speed,
-        sampling=m.Sampling(max_tokens=limit),
+        sampling=msgspec.structs.replace(spec.sampling, max_tokens=limit),
         tools=spec.tools,
         tool_choice=spec.tool_choice,
     )

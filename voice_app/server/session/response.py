@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from voice_app.messages import ToolSpec, Usage
+from voice_app.messages import Sampling, ToolSpec, Usage
 from voice_app.server.protocol import server_events as events
 from voice_app.server.protocol.config import AudioFormat, MaxTokens, PcmFormat
 from voice_app.server.protocol.server_events import Event
@@ -22,6 +22,7 @@ from voice_app.server.session.conversation import CallItem, Item, MessageItem, S
 from voice_app.server.session.item_wire import to_wire
 
 _PCM = PcmFormat()
+_SAMPLING = Sampling()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class ResponseSpec:
     max_tokens: MaxTokens = "inf"
     metadata: dict[str, str] | None = None
     in_conversation: bool = True
+    sampling: Sampling = _SAMPLING
     word_times: bool = False
     """Transcript deltas say when they are spoken."""
     binary: bool = False

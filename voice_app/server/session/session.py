@@ -12,6 +12,7 @@ import msgspec
 
 from voice_app import messages as m
 from voice_app.errors import VoiceAppError
+from voice_app.server import sound
 from voice_app.server.limits import Bucket
 from voice_app.server.protocol import client_events as client
 from voice_app.server.protocol import config as cfg
@@ -254,7 +255,7 @@ class Session:
 
     @property
     def _bytes_per_ms(self) -> int:
-        return 48 if isinstance(self.config.audio.input.format, cfg.PcmFormat) else 8
+        return sound.bytes_per_ms(self.config.audio.input.format)
 
     def _see(self, image: str, now: float) -> None:
         if not self.config.extensions.camera:

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from voice_app.messages import ToolSpec
+from voice_app.messages import Sampling, ToolSpec
 from voice_app.server.protocol.client_events import ResponseAudioOutput, ResponseParams
-from voice_app.server.protocol.config import Config, FunctionTool
+from voice_app.server.protocol.config import Config, FunctionTool, SamplingConfig
 from voice_app.server.protocol.errors import ProtocolError
 from voice_app.server.session.response import ResponseSpec
 
@@ -35,9 +35,14 @@ def response_spec(config: Config, params: ResponseParams | None = None) -> Respo
         max_tokens=given.max_output_tokens or config.max_output_tokens,
         metadata=given.metadata,
         in_conversation=given.conversation != "none",
+        sampling=_sampling(config.sampling),
         word_times=config.extensions.word_times,
         binary=config.extensions.binary_audio,
     )
+
+
+def _sampling(given: SamplingConfig | None) -> Sampling:
+    return Sampling() if given is None else Sampling(**given.model_dump())
 
 
 def _tool(tool: FunctionTool) -> ToolSpec:

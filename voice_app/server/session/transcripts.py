@@ -11,23 +11,41 @@ from voice_app.server.session.job import heard
 from voice_app.server.session.response import ResponseSpec
 
 
+DELAY_S = 0.25
+"""A client that asks for a response does so right after it has committed: its answer tells the words too."""
+
+
 class Transcripts:
     """Only where the client wants transcripts and the pack tells what it heard."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._items: dict[m.TurnId, str] = {}
+        self._waiting: dict[str, tuple[float, MessageItem]] = {}
 
     @property
     def turns(self) -> set[m.TurnId]:
         """What is in the pipeline."""
         return set(self._items)
 
-    def want(self, item: MessageItem) -> None:
-        """Find out what `item` says."""
+    def want(self, item: MessageItem, now: float) -> None:
+        """Find out what `item` says, unless a response is asked for soon."""
+        if self._context.transcripts and self._context.settings.transcribes:
+            self._waiting[item.id] = (now + DELAY_S, item)
+
+    def deadline(self) -> float | None:
+        """When `tick` should be called."""
+        return min((due for due, _ in self._waiting.values()), default=None)
+
+    def tick(self, now: float) -> None:
+        """Start what is due."""
+        for due, item in list(self._waiting.values()):
+            if due <= now:
+                del self._waiting[item.id]
+                self._submit(item)
+
+    def _submit(self, item: MessageItem) -> None:
         context = self._context
-        if not (context.transcripts and context.settings.transcribes):
-            return
         turn = m.TurnId(context.session_id, context.new_id("turn"))
         self._items[turn] = item.id
         spec = ResponseSpec(spoken=False, instructions="", max_tokens=1)
@@ -35,6 +53,7 @@ class Transcripts:
 
     def unwant(self, item_id: str | None) -> None:
         """A response tells the words of `item_id`."""
+        self._waiting.pop(item_id or "", None)
         for turn in [turn for turn, item in self._items.items() if item == item_id]:
             self._end(turn)
 
@@ -59,6 +78,7 @@ class Transcripts:
 
     def stop(self) -> None:
         """End all."""
+        self._waiting.clear()
         for turn in list(self._items):
             self._end(turn)
 
