@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import WhisperFeatureExtractor
 
-from voice_app.models.local.audio_encoder import believed, parts, transcribe
+from voice_app.messages import Media, MelFrames, Transcript, TurnId
+from voice_app.models.local.audio_encoder import AudioEncoder, believed, parts, transcribe
 from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, loop_start
 from voice_app.models.local.voice_activity import WINDOW, spans
 from voice_app.models.local.whisper import log_mel, mel_filters
+from voice_app.schedulers.base import StageInput
 
 SECOND = SAMPLE_RATE
 MARGIN = SECOND // 4
@@ -112,6 +114,43 @@ class Parrot:
 
     def hear_all(self, speech: Sequence[np.ndarray]) -> list[Heard]:
         return [self.hear(samples) for samples in speech]
+
+
+class Letters:
+    """A vocabulary of code points, one wide."""
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(letter) for letter in text]
+
+    def embed(self, ids: Sequence[int]) -> np.ndarray:
+        return np.array(ids, np.float32)[:, None]
+
+
+def test_long_speech_is_heard_while_others_are() -> None:
+    calls: list[int] = []
+
+    class Counting(Parrot):
+        def hear_all(self, speech: Sequence[np.ndarray]) -> list[Heard]:
+            calls.append(len(speech))
+            return super().hear_all(speech)
+
+    def input(key: str, seconds: float) -> StageInput:
+        samples = np.random.default_rng(0).normal(0, 0.1, int(seconds * SECOND)).astype(np.float32)
+        return StageInput(TurnId(key, key), MelFrames(Media(key, "audio"), samples, seconds), True)
+
+    encoder = AudioEncoder(Counting(), Letters())
+    long, longer = input("a", 19), input("b", 30)
+    results: dict[str, object] = {"a": None, "b": None}
+    while None in results.values():
+        batch = [item for item in (long, longer) if results[item.turn.turn] is None]
+        *given, short = encoder.run([*batch, input(f"short {len(calls)}", 1)])
+        assert short, "who says little does not wait"
+        results |= {item.turn.turn: result for item, result in zip(batch, given, strict=True)}
+    assert max(calls) <= 4, "two windows that end nothing, two that end their recording"
+    for item, result in ((long, results["a"]), (longer, results["b"])):
+        assert isinstance(item.payload, MelFrames)
+        assert isinstance(result, list)
+        assert result[1] == Transcript(transcribe(Parrot(), item.payload.frames))
 
 
 def test_the_parts_of_long_speech_are_joined_in_order() -> None:

@@ -35,14 +35,14 @@ class Doubler:
     def warm_up(self) -> None:
         pass
 
-    def run(self, batch: Sequence[StageInput]) -> Sequence[Result]:
+    def run(self, batch: Sequence[StageInput]) -> Sequence[Result | None]:
         self.watch()
         if self.crash:
             raise Crash
         self.sizes.append(len(batch))
         return [self._one(item) for item in batch]
 
-    def _one(self, item: StageInput) -> Result:
+    def _one(self, item: StageInput) -> Result | None:
         if isinstance(item.payload, TurnRequest):
             return [PromptIds((), PromptParams())]
         assert isinstance(item.payload, MelFrames)
@@ -77,6 +77,42 @@ def test_a_request_is_its_stage_s_only_input() -> None:
     tray.deliver(scheduler, turn_id(0), TurnRequest(turn_id(0), ()))
     tray.run(scheduler)
     assert tray.finished == {turn_id(0)}
+
+
+def test_a_long_input_goes_on_behind_those_that_came_meanwhile() -> None:
+    class Parts(Doubler):
+        """Takes frames one at a time, from two inputs a call."""
+
+        def _one(self, item: StageInput) -> Result | None:
+            order.append(item.turn)
+            left[item.turn] -= 1
+            return None if left[item.turn] else super()._one(item)
+
+    tray, order = Tray(), []
+    scheduler = SimpleScheduler(Parts(), tray, max_batch=2)
+    left = {turn_id(0): 5, turn_id(1): 3, turn_id(2): 1, turn_id(3): 1}
+    for turn in left:
+        tray.deliver(scheduler, turn, mel(1))
+    tray.run(scheduler)
+    assert order[:4] == [turn_id(number) for number in range(4)]
+    assert order[4:] == [turn_id(0), turn_id(1)] * 2 + [turn_id(0)] * 2
+    assert [len(tray.sent[turn]) for turn in left] == [1] * 4
+    assert tray.all_given_back()
+    assert tray.twice == 0
+
+
+def test_a_long_input_that_was_cancelled_does_not_go_on() -> None:
+    class Endless(Doubler):
+        def _one(self, item: StageInput) -> Result | None:
+            return None
+
+    tray = Tray()
+    scheduler = SimpleScheduler(Endless(), tray)
+    tray.deliver(scheduler, turn_id(0), mel(1))
+    assert scheduler.step()
+    tray.cancel(scheduler, turn_id(0))
+    assert not scheduler.step()
+    assert tray.all_given_back()
 
 
 def test_an_error_ends_its_turn_and_no_other() -> None:

@@ -75,6 +75,7 @@ def _prompt(runners: dict[Stage, AnyRunner]) -> m.PromptIds:
     )
     preprocessing = cast(OnePassRunner, runners[Stage.PREPROCESSING])
     (made,) = preprocessing.run([StageInput(request.turn, request, True)])
+    assert made is not None
     assert not isinstance(made, VoiceAppError)
     (prompt,) = made
     assert isinstance(prompt, m.PromptIds)

@@ -12,7 +12,8 @@ from voice_app.schedulers.turns import Clock, ModelCalls, stale
 
 
 class SimpleScheduler:
-    """First come, first served; a turn without room downstream is passed over, not waited for."""
+    """First come, first served, by the part where the runner takes an input in parts; a turn without room
+    downstream is passed over, not waited for."""
 
     def __init__(
         self,
@@ -47,8 +48,11 @@ class SimpleScheduler:
             results = self._runner.run(batch)
         taken = {id(item) for item in batch}
         self._waiting = deque(item for item in self._waiting if id(item) not in taken)
+        # Long inputs go on behind those that came after them, before errors cancel what waits.
+        self._waiting += [item for item, result in zip(batch, results, strict=True) if result is None]
         for item, result in zip(batch, results, strict=True):
-            self._publish(item, result)
+            if result is not None:
+                self._publish(item, result)
         return bool(self._waiting)
 
     def wake_after(self) -> float | None:

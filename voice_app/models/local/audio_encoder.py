@@ -4,7 +4,7 @@ The pack is a cascade: what stands for the user's speech in the prompt are the r
 embedding table for the transcript's tokens, so the edge keeps its contract and the transcript is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,10 @@ from voice_app.schedulers.base import StageInput
 
 _KEPT = 256
 """Transcripts kept by media key: earlier audio of a talk, and speculative turns, are heard once."""
+
+_LONG_WINDOWS = 2
+"""Of the long recordings in one call: minutes of speech are heard while other talks go on. Two at once cost
+Whisper two thirds of one by one."""
 
 _WORST = -1.0
 """Mean log-probability below which words are made up rather than heard."""
@@ -35,12 +39,14 @@ class Vocabulary(Protocol):
 
 
 class AudioEncoder:
-    """The `OnePassRunner` of the stage. For each input it gives the embedded words, then the transcript."""
+    """The `OnePassRunner` of the stage. For each input it gives the embedded words, then the transcript.
+    Recordings of several windows are heard over several calls."""
 
     def __init__(self, recogniser: Recogniser, vocabulary: Vocabulary) -> None:
         self._recogniser = recogniser
         self._vocabulary = vocabulary
         self._known: Recent[str] = Recent(_KEPT)
+        self._begun: Recent[list[str]] = Recent(_KEPT)
 
     def warm_up(self) -> None:
         noise = np.random.default_rng(0).normal(0, 0.01, 2 * SAMPLE_RATE).astype(np.float32)
@@ -49,14 +55,38 @@ class AudioEncoder:
 
     def run(
         self, batch: Sequence[StageInput]
-    ) -> Sequence[Sequence[EdgePayload | StageEvent] | VoiceAppError]:
+    ) -> Sequence[Sequence[EdgePayload | StageEvent] | VoiceAppError | None]:
         inputs = [item.payload for item in batch if isinstance(item.payload, MelFrames)]
         texts = {mel.media.key: self._known.get(mel.media.key) for mel in inputs}
         new = {mel.media.key: mel.frames for mel in inputs if texts[mel.media.key] is None}
-        for key, text in zip(new, transcribe_all(self._recogniser, list(new.values())), strict=True):
-            texts[key] = text
-            self._known.put(key, text)
-        return [self._embedded(mel.media, texts[mel.media.key] or "") for mel in inputs]
+        texts |= self._heard(new)
+        return [self._result(mel.media, texts[mel.media.key]) for mel in inputs]
+
+    def _heard(self, speech: dict[str, np.ndarray]) -> dict[str, str | None]:
+        """The words of each recording; None where windows are left for a later call."""
+        left = {key: self._left(key, samples) for key, samples in speech.items()}
+        chosen, room = {}, _LONG_WINDOWS
+        for key, windows in left.items():
+            chosen[key] = windows if len(windows) == 1 else windows[:room]
+            if len(windows) > 1:
+                room -= len(chosen[key])
+        heard = iter(self._recogniser.hear_all([window for some in chosen.values() for window in some]))
+        texts: dict[str, str | None] = {}
+        for key, some in chosen.items():
+            begun = [*(self._begun.get(key) or []), *(believed(next(heard)) for _ in some)]
+            self._begun.put(key, begun)
+            texts[key] = joined(begun) if len(some) == len(left[key]) else None
+        return texts
+
+    def _left(self, key: str, samples: np.ndarray) -> list[np.ndarray]:
+        """The windows that no call has heard yet."""
+        return parts(samples, self._recogniser.max_seconds)[len(self._begun.get(key) or []) :]
+
+    def _result(self, media: Media, text: str | None) -> list[EdgePayload | StageEvent] | None:
+        if text is None:
+            return None
+        self._known.put(media.key, text)
+        return self._embedded(media, text)
 
     def _embedded(self, media: Media, text: str) -> list[EdgePayload | StageEvent]:
         ids = self._vocabulary.encode(text)
@@ -65,15 +95,12 @@ class AudioEncoder:
 
 def transcribe(recogniser: Recogniser, samples: np.ndarray) -> str:
     """The words in [n] float32 at 16 kHz, any length; "" where there are none."""
-    return transcribe_all(recogniser, [samples])[0]
+    return joined(map(believed, recogniser.hear_all(parts(samples, recogniser.max_seconds))))
 
 
-def transcribe_all(recogniser: Recogniser, speech: Sequence[np.ndarray]) -> list[str]:
-    """`transcribe` for each of several recordings."""
-    cut = [parts(samples, recogniser.max_seconds) for samples in speech]
-    heard = iter(recogniser.hear_all([part for some in cut for part in some]))
-    texts = [[believed(next(heard)) for _ in some] for some in cut]
-    return [" ".join(filter(None, some)) for some in texts]
+def joined(texts: Iterable[str]) -> str:
+    """The words of a recording's windows as one text."""
+    return " ".join(filter(None, texts))
 
 
 def believed(heard: Heard) -> str:
