@@ -83,6 +83,8 @@ class RadixCache:
 
     def evict(self, count: int) -> None:
         """Free `count` idle pages (or all, if fewer), the least recently used first."""
+        if count <= 0:
+            return
         heap = [(leaf.last_used, leaf.page, leaf) for leaf in self._leaves if self._pool.is_idle(leaf.page)]
         heapq.heapify(heap)
         while count > 0 and heap:
