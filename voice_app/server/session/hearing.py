@@ -11,6 +11,8 @@ from voice_app.server.session import turns
 from voice_app.server.session.microphone import Microphone
 
 MIN_COMMIT_MS = 100
+LONGEST_PACKET_S = 0.5
+"""Packets are awaited in their own rhythm up to this; one that holds more is a recording, not a stream."""
 MAX_TURN_MS = 600_000
 """Longest sound of one turn that waits to be committed."""
 
@@ -47,8 +49,12 @@ class Hearing:
                 f"The input audio buffer holds {MAX_TURN_MS // 60_000} minutes: commit or clear it.",
                 param="audio",
             )
+        before = self._microphone.position_ms
         for speech in self._microphone.hear(data):
             yield from self._step(turns.Frame(speech), now)
+        # A client that sends every 200 ms is not silent in between.
+        packet_s = min((self._microphone.position_ms - before) / 1000, LONGEST_PACKET_S)
+        self._state = replace(self._state, last_frame_at=now + packet_s)
         self._microphone.forget_before(self._needed_from_ms())
 
     def _waiting_ms(self) -> int:
