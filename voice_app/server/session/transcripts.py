@@ -10,7 +10,6 @@ from voice_app.server.session.conversation import MessageItem
 from voice_app.server.session.job import heard
 from voice_app.server.session.response import ResponseSpec
 
-
 DELAY_S = 0.25
 """A client that asks for a response does so right after it has committed: its answer tells the words too."""
 
