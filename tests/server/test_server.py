@@ -446,7 +446,7 @@ async def test_a_talk_moves_to_another_server(redis: EmbeddedRedis):
             missed = await client.until("response.done")
             assert missed["response"]["status"] == "cancelled"
             heard = missed["response"]["output"][0]["content"][0]["transcript"]
-                assert heard
+            assert heard
             assert WORDS.startswith(heard)
             assert heard != WORDS
             await client.say("Go on")
