@@ -40,6 +40,8 @@ _encode = msgspec.json.Encoder().encode
 
 PART_TIMEOUT_S = 2.0
 """A client that is told to go has so long to take what was sent before."""
+SHORTEST_SLEEP_S = 0.001
+"""Between two looks at the clock: no mistake in a deadline can keep the other talks waiting."""
 LIMIT_NOTICE_S = 1.0
 """A client that sends too much is told so once in so many seconds, not for each event."""
 
@@ -305,7 +307,7 @@ class Driver:
 
     def _arm(self) -> None:
         """Wake up when the session's deadline comes. A timer that is early only looks again."""
-        when = self.session.deadline(now())
+        when = max(self.session.deadline(now()), now() + SHORTEST_SLEEP_S)
         if self._timer is not None:
             if self._timer.when() <= when and self._timer.when() > now():
                 return
