@@ -3,8 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# torch first and alone, so that no other package pulls a build of several gigabytes in. Where the
-# index offers a CPU build under another address: make serve TORCH_INDEX=ADDRESS
+# torch first and alone: some indexes have its CPU build at this version only, and a build chosen by another
+# package's range would be CUDA's, of several gigabytes. Where CPU builds have another address:
+# make serve TORCH_INDEX=ADDRESS
 TORCH ?= torch==2.13.0
 TORCH_OPTIONS := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
@@ -29,7 +30,7 @@ lint: dev-setup ## ruff and pyright
 	@echo "▸ ruff and pyright"
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright
 
-bench: setup models ## measure the local pack
+bench: dev-setup models ## measure the local pack
 	@$(BIN)/voice-app bench local $(ARGS)
 
 setup: $(VENV)/.installed
@@ -42,7 +43,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv"; rm -rf $(VENV); exit 2; }
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
-	@echo "▸ installing torch (some 200 MB)"
+	@echo "▸ installing torch (200 MB as a CPU build; 2.6 GB with CUDA, see TORCH_INDEX in the README)"
 	@$(PIP) $(TORCH_OPTIONS) '$(TORCH)'
 	@echo "▸ installing the app and its other packages"
 	@$(PIP) -e .
