@@ -202,7 +202,7 @@ def test_no_tokenizer(folder: Path) -> None:
 
 def test_unsupported_settings(folder: Path) -> None:
     _says(folder, "int8", "float32, bfloat16, float16", dtype="int8")
-    _says(folder, "tpu:0", "cpu or cuda", devices={"thinker": "tpu:0"})
+    _says(folder, "tpu:0", "cuda:N", devices={"thinker": "tpu:0"})
     _says(folder, "cuda:99", "layout", devices={"thinker": "cuda:99"})
     _says(folder, "--voice Bob", "aiden, chelsie, ethan", voice="Bob")
     _says(folder, "--kv-bytes 100", "one page", kv_bytes=100)

@@ -25,7 +25,7 @@ from voice_app.errors import InputError
 from voice_app.messages import Stage, TurnId
 from voice_app.models.qwen3_omni.checkpoint import Checkpoint
 from voice_app.models.qwen3_omni.code_predictor import CodePredictor
-from voice_app.models.qwen3_omni.code_sampler import CodeSampler, Row
+from voice_app.models.qwen3_omni.code_sampler import CodeSampler, Draws, Row
 from voice_app.models.qwen3_omni.facts import TalkerFacts
 from voice_app.models.qwen3_omni.pack import create
 from voice_app.models.qwen3_omni.talker_ar import Talker
@@ -179,14 +179,15 @@ def test_codes_are_drawn_as_transformers_would(folder: Path) -> None:
     seen = sampler._seen.clone()
     for frame in range(DRAWS):
         sampler._seen.copy_(seen)
-        counts[int(sampler.first(kept[None], [Row(0, frame, 77, greedy=False)])[0])] += 1
+        draws = Draws.of([Row(0, frame, 77, greedy=False)], facts.groups, torch.device("cpu"))
+        counts[int(sampler.first(kept[None], draws)[0])] += 1
     assert _drawn(wanted, counts)
 
     other = torch.randn(facts.codebook, generator=generator)
     warped = LogitsProcessorList([TopKLogitsWarper(50), TopPLogitsWarper(0.8)])(past, other[None].clone())  # pyright: ignore[reportArgumentType]
     counts = np.zeros(facts.codebook)
     for frame in range(DRAWS):
-        pick = sampler.others([Row(0, frame, 78, greedy=False)])
+        pick = sampler.others(Draws.of([Row(0, frame, 78, greedy=False)], facts.groups, torch.device("cpu")))
         counts[int(pick(other[None], 4)[0])] += 1
     assert _drawn(warped.softmax(-1)[0].numpy(), counts)
 

@@ -20,13 +20,14 @@ from voice_app.messages import (
     TokenVector,
     TurnId,
 )
-from voice_app.models.qwen3_omni.adapter import Decoder, Module
+from voice_app.models.qwen3_omni.adapter import Module
 from voice_app.models.qwen3_omni.arrays import to_tensor
-from voice_app.models.qwen3_omni.attention import Chunk, KVPool, PackedBatch
-from voice_app.models.qwen3_omni.code_predictor import CodePredictor
-from voice_app.models.qwen3_omni.code_sampler import CodeSampler, Row
+from voice_app.models.qwen3_omni.attention import Chunk, KVPool
+from voice_app.models.qwen3_omni.code_sampler import Row
 from voice_app.models.qwen3_omni.facts import TalkerFacts
+from voice_app.models.qwen3_omni.graphs import Lane
 from voice_app.models.qwen3_omni.positions import Run
+from voice_app.models.qwen3_omni.talker_model import TalkerModel
 from voice_app.models.qwen3_omni.talker_prompt import ANSWER_ROWS, TalkerPlan, plan_prompt
 from voice_app.models.qwen3_omni.thinker import run_of
 from voice_app.schedulers.base import TalkerOutput
@@ -88,26 +89,14 @@ class Talker:
         self._default_voice = default_voice
         self._pool = pool
         self._pages = PagePool(pool.pages)
-        self._decoder = Decoder(talker.model, talker.model.codec_embedding)
-        self._embed_text = text_embedding
-        self._text_projection: nn.Module = talker.text_projection
-        self._hidden_projection: nn.Module = talker.hidden_projection
-        self._predictor = CodePredictor(talker.code_predictor, facts.groups)
-        head: torch.Tensor = talker.codec_head.weight
-        self._dtype, self._device = head.dtype, head.device
-        self._sampler = CodeSampler(facts, max_states, self._device)
-        self._head = head[self._sampler.allowed].detach()
+        self._lane = Lane(pool.device)
+        self._model = TalkerModel(talker, text_embedding, facts, pool, max_states)
         self._slots = list(range(max_states - 1, -1, -1))
-        # What each slot's next step is fed beside its text: the sum of its last frame's embeddings.
-        self._sums = torch.zeros((max_states, facts.decoder.hidden), dtype=self._dtype, device=self._device)
-        marks = [facts.tokens.tts_bos, facts.tokens.tts_eos, facts.tokens.tts_pad]
-        with torch.inference_mode():
-            self._bos, self._eos, self._pad = self._project_ids(marks).unbind(0)
 
     @property
     def text_width(self) -> int:
         """Width of the vectors that the thinker sends."""
-        return self._embed_text.embedding_dim
+        return self._model.embed_text.embedding_dim
 
     # ------------------------------------------------------------------------------------------ states
 
@@ -129,13 +118,13 @@ class Talker:
             voice.media[payload.media.key] = run_of(payload, self._facts.merge)
             voice.has_picture |= payload.grid is not None
         elif isinstance(payload, PromptHidden):
-            voice.heard = to_tensor(payload.rows, self._dtype, self._device)
+            voice.heard = to_tensor(payload.rows, self._model.dtype, self._model.device)
             voice.heard_at = payload.positions.copy()
         elif isinstance(payload, TokenVector):
             # The last token of an answer is never fed to the thinker, so it is not spoken either.
             voice.text_over |= payload.finish_reason is not None
             if payload.vector is not None and payload.finish_reason is None:
-                voice.text.append(to_tensor(payload.vector, self._dtype, self._device))
+                voice.text.append(to_tensor(payload.vector, self._model.dtype, self._model.device))
 
     def _take_prompt(self, voice: _Voice, payload: PromptIds) -> None:
         params = payload.request
@@ -167,13 +156,15 @@ class Talker:
             voice.plan = plan_prompt(
                 voice.prompt.spans, voice.media, self._facts.tokens, has_picture=voice.has_picture
             )
-            voice.text.extendleft(reversed(self._embed_text(self._ids(voice.plan.ahead)).unbind(0)))
+            voice.text.extendleft(
+                reversed(self._model.embed_text(self._model.ids(voice.plan.ahead)).unbind(0))
+            )
             voice.max_frames = self._bound(voice.prompt.request, len(voice.plan.ids) + ANSWER_ROWS)
         need = pages_for(voice.plan.positions.shape[1] + voice.max_frames, self._pool.page_size)
         if need > self._pages.free:
             return False
         voice.pages = self._pages.allocate(need)
-        self._sampler.reset(voice.slot)
+        self._model.sampler.reset(voice.slot)
         return True
 
     def _bound(self, params: PromptParams, rows: int) -> int:
@@ -198,23 +189,35 @@ class Talker:
         speaking = [voice for voice in voices if not self._silent(voice)]
         # Frames fed back first, one row each; then prompts.
         speaking.sort(key=lambda voice: voice.length == 0)
-        codes = self._frame(speaking) if speaking else np.empty((0, 0), np.int64)
+        with self._lane():
+            codes = self._frame(speaking) if speaking else np.empty((0, 0), np.int64)
         frames = {id(voice): row for voice, row in zip(speaking, codes, strict=True)}
         return [
             self._output(voice, frames.get(id(voice)), count)
             for voice, count in zip(voices, consumed, strict=True)
         ]
 
+    @torch.inference_mode()
+    def capture(self) -> None:
+        """From now on make frames that follow on frames at fixed addresses, captured if there is CUDA."""
+        with self._lane():
+            self._model.capture(self._facts.decoder.max_positions)
+
+    @torch.inference_mode()
     def warm_up(self) -> None:
-        """A prompt and two frames for every batch size up to the largest, in powers of two."""
+        """Capture, if the attention kernel can be; then a prompt and frames of every batch size, in powers
+        of two."""
+        if self._pool.use_varlen:
+            self.capture()
         size = 1
         while size <= self.max_states:
             voices = [self._blank(slot) for slot in range(size)]
-            for _ in range(2):
-                self._frame(voices)
+            with self._lane():
+                for _ in range(2):
+                    self._frame(voices)
             size *= 2
         for slot in range(self.max_states):
-            self._sampler.reset(slot)
+            self._model.sampler.reset(slot)
 
     def _blank(self, slot: int) -> _Voice:
         rows = 2 + ANSWER_ROWS
@@ -226,85 +229,55 @@ class Talker:
             positions=np.zeros((3, rows), np.int64),
             next_position=rows,
         )
-        text = deque(self._embed_text(self._ids([0])).unbind(0))
+        text = deque(self._model.embed_text(self._model.ids([0])).unbind(0))
         pages = list(range(pages_for(rows + 2, self._pool.page_size)))
-        return _Voice(
-            plan=plan, text=text, text_over=True, slot=slot, pages=pages, prompt=PromptIds((), PromptParams())
-        )
+        prompt = PromptIds((), PromptParams())
+        return _Voice(plan=plan, text=text, text_over=True, slot=slot, pages=pages, prompt=prompt)
 
     def _frame(self, voices: list[_Voice]) -> np.ndarray:
-        """Codes [n, groups] int64 of each voice's next frame; the first is the EOS where the voice ends."""
+        """Codes [n, groups] int64 of each voice's next frame; those fed back stand first."""
         backs = [voice for voice in voices if voice.length]
-        parts = [self._feed_back(backs)] if backs else []
-        positions = [np.array([_next_position(voice) for voice in backs], np.int64)[None].repeat(3, axis=0)]
+        prompts = [self._prompt_rows(voice) for voice in voices[len(backs) :]]
         chunks = [Chunk(voice.pages, voice.length, 1) for voice in backs]
+        positions = [np.array([_next_position(voice) for voice in backs], np.int64)[None].repeat(3, axis=0)]
         for voice in voices[len(backs) :]:
             assert voice.plan is not None
-            parts.append(self._prompt_rows(voice))
             positions.append(voice.plan.positions)
             chunks.append(Chunk(voice.pages, 0, voice.plan.positions.shape[1]))
-        packed = PackedBatch(self._pool, chunks)
-        places = torch.from_numpy(np.concatenate(positions, axis=1)).to(self._device)
-        hidden = self._decoder.forward(torch.cat(parts), places, packed)[0][packed.last_rows]
+        rows = [Row(voice.slot, voice.frames, voice.seed, _is_greedy(voice)) for voice in voices]
+        text = self._next_text(backs)
+        codes = self._model.frames(prompts, text, chunks, np.concatenate(positions, axis=1), rows)
         for voice, chunk in zip(voices, chunks, strict=True):
             voice.length += chunk.count
-        return self._codes(voices, hidden)
+        return codes
 
-    def _codes(self, voices: list[_Voice], hidden: torch.Tensor) -> np.ndarray:
-        rows = [Row(voice.slot, voice.frames, voice.seed, self._is_greedy(voice)) for voice in voices]
-        picked = self._sampler.first(nn.functional.linear(hidden, self._head), rows)
-        first = self._sampler.allowed[picked]
-        others, sums = self._predictor.predict(hidden, self._decoder.embed(first), self._sampler.others(rows))
-        self._sums[torch.tensor([voice.slot for voice in voices], device=self._device)] = sums
-        return torch.cat((first.unsqueeze(1), others), dim=1).cpu().numpy()
-
-    def _is_greedy(self, voice: _Voice) -> bool:
-        assert voice.prompt is not None
-        return voice.prompt.request.greedy
-
-    def _feed_back(self, voices: list[_Voice]) -> torch.Tensor:
-        """Inputs [n, hidden]: each voice's last frame and its next text, the end mark, or a pad."""
-        sums = self._sums[torch.tensor([voice.slot for voice in voices], device=self._device)]
+    def _next_text(self, voices: list[_Voice]) -> torch.Tensor:
+        """[n, hidden]: each voice's next text, the mark of its end, or a pad."""
         saying = [voice for voice in voices if voice.text]
         spoken: dict[int, torch.Tensor] = {}
         if saying:
-            rows = self._text_projection(torch.stack([voice.text.popleft() for voice in saying]))
+            rows = self._model.text_rows([voice.text.popleft() for voice in saying])
             spoken = {id(voice): row for voice, row in zip(saying, rows.unbind(0), strict=True)}
-        return sums + torch.stack([spoken[id(v)] if id(v) in spoken else self._after_text(v) for v in voices])
+        rows = [spoken[id(v)] if id(v) in spoken else self._after_text(v) for v in voices]
+        return torch.stack(rows) if rows else self._model.text_pad.new_empty((0, len(self._model.text_pad)))
 
     def _after_text(self, voice: _Voice) -> torch.Tensor:
-        row = self._pad if voice.marked else self._eos
+        row = self._model.text_pad if voice.marked else self._model.text_end
         voice.marked = True
         return row
 
     def _prompt_rows(self, voice: _Voice) -> torch.Tensor:
-        """Inputs [n + 9, hidden] of the user's turns and the answer's start."""
-        plan, facts = voice.plan, self._facts
+        plan = voice.plan
         assert plan is not None
         assert voice.prompt is not None
-        user = self._project_ids(plan.ids)
-        heard = np.flatnonzero(plan.heard >= 0)
-        if len(heard):
+        heard = self._model.text_pad.new_empty((0, 0))
+        wanted = plan.heard[plan.heard >= 0]
+        if len(wanted):
             assert voice.heard is not None
             assert voice.heard_at is not None
-            order = np.searchsorted(voice.heard_at, plan.heard[heard])
-            rows = self._hidden_projection(voice.heard[self._ids(order)])
-            user[self._ids(heard)] = rows
-        speaker = facts.speaker(voice.prompt.request.voice or self._default_voice)
-        codec_ids = [
-            facts.nothink,
-            facts.think_bos,
-            facts.think_eos,
-            speaker,
-            facts.codec_pad,
-            facts.codec_bos,
-        ]
-        first = self._text_projection(voice.text.popleft().unsqueeze(0))
-        text = torch.cat(
-            [self._project_ids(plan.header), self._pad.expand(4, -1), self._bos.unsqueeze(0), first]
-        )
-        text[len(plan.header) :] += self._decoder.embed(self._ids(codec_ids))
-        return torch.cat([user, text])
+            heard = voice.heard[self._model.ids(np.searchsorted(voice.heard_at, wanted))]
+        speaker = self._facts.speaker(voice.prompt.request.voice or self._default_voice)
+        return self._model.prompt_rows(plan, speaker, heard, voice.text.popleft())
 
     def _output(self, voice: _Voice, frame: np.ndarray | None, consumed: int) -> TalkerOutput:
         if frame is None or frame[0] == self._facts.codec_eos:
@@ -323,17 +296,16 @@ class Talker:
         voice.group = min(GROUP_FRAMES, max(1, voice.sent))
         return CodeFrames(frames, segment_end=last, last=last)
 
-    def _project_ids(self, ids: Sequence[int] | np.ndarray) -> torch.Tensor:
-        return self._text_projection(self._embed_text(self._ids(ids)))
-
-    def _ids(self, ids: Sequence[int] | np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.array(ids, np.int64)).to(self._device)
-
 
 def _next_position(voice: _Voice) -> int:
     """The rope position of a frame fed back, the same on all three axes."""
     assert voice.plan is not None
     return voice.plan.next_position + voice.length - voice.plan.positions.shape[1]
+
+
+def _is_greedy(voice: _Voice) -> bool:
+    assert voice.prompt is not None
+    return voice.prompt.request.greedy
 
 
 def _voice(state: object) -> _Voice:

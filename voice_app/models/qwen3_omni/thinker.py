@@ -12,8 +12,9 @@ from voice_app.errors import InputError
 from voice_app.messages import Embeddings, PromptHidden, PromptParams, Sampling
 from voice_app.models.qwen3_omni.adapter import Decoder
 from voice_app.models.qwen3_omni.arrays import to_array, to_tensor
-from voice_app.models.qwen3_omni.attention import Chunk, KVPool, PackedBatch
+from voice_app.models.qwen3_omni.attention import Chunk, KVPool, PackedBatch, pack, zeros
 from voice_app.models.qwen3_omni.facts import ThinkerFacts
+from voice_app.models.qwen3_omni.graphs import SIZES, DecodeInputs, Graph, Lane, size_for
 from voice_app.models.qwen3_omni.positions import Run, rope_positions
 from voice_app.schedulers.base import Prompt, PromptInputs, SequenceStep, StepOutput
 from voice_app.schedulers.radix_cache import media_keys
@@ -80,8 +81,10 @@ class Thinker:
         self._token_bytes = token_bytes
         weight = decoder.embed.weight
         self._dtype, self._device = weight.dtype, weight.device
+        self._lane = Lane(pool.device)
+        self._graphs: dict[int, DecodeGraph] = {}
         shape = (pool.pages * pool.page_size, facts.decoder.hidden)
-        self._heard = torch.zeros(shape, dtype=self._dtype, device=self._device)
+        self._heard = zeros(shape, self._dtype, self._device)
 
     @staticmethod
     def page_bytes(facts: ThinkerFacts, page_size: int, dtype: torch.dtype) -> int:
@@ -167,24 +170,51 @@ class Thinker:
 
     @torch.inference_mode()
     def step(self, batch: Sequence[SequenceStep]) -> Sequence[StepOutput]:
+        with self._lane():
+            graph = self._graphs.get(size_for(len(batch)) or 0)
+            if graph is not None and all(map(_is_decode, batch)):
+                logits = graph.run_on(batch)
+                return self._outputs(batch, range(len(batch)), logits)
+            return self._eager(batch)
+
+    def _eager(self, batch: Sequence[SequenceStep]) -> list[StepOutput]:
         # Single rows first: the attention takes them as one padded call.
         order = sorted(range(len(batch)), key=lambda i: batch[i].count > 1)
         steps = [batch[i] for i in order]
-        packed = PackedBatch(self._pool, [Chunk(s.pages, s.start, s.count) for s in steps])
+        packed = pack(self._pool, [Chunk(s.pages, s.start, s.count) for s in steps])
         hidden = self._forward(steps, packed)
         wanted = [place for place, step in enumerate(steps) if step.sample]
+        if not wanted:
+            return [StepOutput() for _ in batch]
+        logits = self._head(hidden[packed.last_rows[wanted]])
+        return self._outputs(batch, [order[place] for place in wanted], logits)
+
+    def _outputs(
+        self, batch: Sequence[SequenceStep], wanted: Sequence[int], logits: torch.Tensor
+    ) -> list[StepOutput]:
+        """Sample the next token of the sequences at `wanted`, whose `logits` [wanted, vocab] these are."""
+        steps = [batch[place] for place in wanted]
+        samplers = [_state(step).sampler for step in steps]
+        tokens = sample(logits.float(), samplers, [len(step.outputs) for step in steps])
+        vectors = to_array(self._decoder.embed(torch.tensor(tokens, device=self._device)))
         outputs = [StepOutput() for _ in batch]
-        if wanted:
-            logits = self._head(hidden[packed.last_rows[wanted]]).float()
-            samplers = [_state(steps[place]).sampler for place in wanted]
-            tokens = sample(logits, samplers, [len(steps[place].outputs) for place in wanted])
-            vectors = to_array(self._decoder.embed(torch.tensor(tokens, device=self._device)))
-            for place, token, vector in zip(wanted, tokens, vectors, strict=True):
-                outputs[order[place]] = StepOutput(token, vector, self._before(steps[place]))
+        for place, step, token, vector in zip(wanted, steps, tokens, vectors, strict=True):
+            outputs[place] = StepOutput(token, vector, self._before(step))
         return outputs
 
+    @torch.inference_mode()
+    def capture(self) -> None:
+        """From now on run decodes of every size in `SIZES` at fixed addresses, captured if there is CUDA."""
+        with self._lane():
+            for size in SIZES:
+                self._graphs[size] = DecodeGraph(
+                    self._decoder, self._head, self._pool, size, self.max_positions
+                )
+
     def warm_up(self) -> None:
-        """A prefill and decodes of every batch size up to 32 in powers of two, in pages nobody has yet."""
+        """Capture, if the attention kernel can be; else a prefill and decodes, in pages nobody has yet."""
+        if self._pool.use_varlen:
+            self.capture()
         for rows in (1, 2, 4, 8, 16, 32):
             self._blank(1, rows)
         for count in (16, 256):
@@ -234,6 +264,33 @@ class Thinker:
         slots = pages[state.heard // self.page_size] * self.page_size + state.heard % self.page_size
         rows = self._heard[torch.from_numpy(slots).to(self._device)]
         return (PromptHidden(to_array(rows), state.heard),)
+
+
+class DecodeGraph:
+    """The thinker's decode for up to `size` sequences."""
+
+    def __init__(self, decoder: Decoder, head: nn.Linear, pool: KVPool, size: int, positions: int) -> None:
+        self._inputs = DecodeInputs(pool, size, positions)
+        self._ids = torch.zeros(size, dtype=torch.int64, device=pool.device)
+
+        def call() -> torch.Tensor:
+            rows = decoder.embed(self._ids)
+            return head(decoder.forward(rows, self._inputs.positions, self._inputs.packed())[0])
+
+        self._graph = Graph(call, pool.device)
+
+    def run_on(self, steps: Sequence[SequenceStep]) -> torch.Tensor:
+        """Logits [n, vocab] after the decodes `steps`."""
+        ids, positions = zip(*(_inputs(step) for step in steps), strict=True)
+        self._ids[: len(steps)].copy_(torch.from_numpy(np.concatenate(ids)))
+        chunks = [Chunk(step.pages, step.start, 1) for step in steps]
+        self._inputs.fill(chunks, np.concatenate(positions, axis=1))
+        return self._graph.run()[: len(steps)]
+
+
+def _is_decode(step: SequenceStep) -> bool:
+    """One row that is a token of the answer, whose next one is wanted."""
+    return step.count == 1 and step.sample and step.start >= len(step.prompt.keys)
 
 
 def run_of(found: Embeddings, merge: int) -> Run:

@@ -46,6 +46,13 @@ class Arguments:
             int(lengths.max()),
         )
 
+    @staticmethod
+    def for_decodes(page_size: int, table: torch.Tensor, lengths: torch.Tensor) -> "Arguments":
+        """One row a sequence, from tensors that may be filled anew before each call."""
+        count, pages = table.shape
+        cu_rows = torch.arange(count + 1, dtype=torch.int32, device=table.device)
+        return Arguments(page_size, table, cu_rows, lengths, 1, pages * page_size)
+
 
 def attend(query: torch.Tensor, pool: torch.Tensor, arguments: Arguments, scaling: float) -> torch.Tensor:
     """`query` [rows, heads, head_dim]; `pool` [slots, 2, kv_heads, head_dim]. Causal, aligned to the end of
