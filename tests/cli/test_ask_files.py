@@ -1,5 +1,6 @@
 """`voice-app ask` with files that cannot be used: one line, exit code 2, before any model is loaded."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,14 @@ import pytest
 import soundfile
 
 from voice_app import cli
+from voice_app.cli import ask
+from voice_app.models import registry
+
+
+@pytest.fixture
+def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "bring", lambda *_: None)
+    monkeypatch.setattr(ask, "PipelineClient", lambda *_, **__: pytest.fail("the workers were to start"))
 
 
 def _write(name: str, samples: np.ndarray, rate: int = 16000, **options) -> Callable[[Path], Path]:
@@ -56,3 +65,27 @@ def test_a_sound_that_cannot_be_used(capsys, tmp_path, make, named):
     assert path.name in error
     assert named in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda folder: folder, "is a folder"),
+        (lambda folder: folder / "missing" / "x.wav", "no folder"),
+        (lambda folder: folder / "x.doc", "ends in"),
+        (lambda folder: folder / "x", "ends in"),
+    ],
+)
+def test_an_answer_that_could_not_be_written(capsys, no_workers, tmp_path, make, named):
+    assert cli.main(["ask", "--text", "x", "--out", str(make(tmp_path))]) == 2
+    error = capsys.readouterr().err
+    assert f"--out {make(tmp_path)}" in error
+    assert named in error
+    assert error.count("\n") == 1
+
+
+def test_an_answer_that_may_not_be_written(capsys, monkeypatch, no_workers, tmp_path):
+    # Not by the folder's mode: who runs tests as root may write everywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    assert cli.main(["ask", "--text", "x", "--out", str(tmp_path / "x.wav")]) == 2
+    assert "permission denied" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from voice_app import audio
-from voice_app.cli import options
+from voice_app.cli import checks, options
 from voice_app.cli.answer import Answer, Player
 from voice_app.config import PipelineConfig
 from voice_app.errors import InputError
@@ -83,6 +83,8 @@ def add_parser(commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer the question; returns the exit code."""
+    if arguments.out is not None:
+        checks.check_out(Path(arguments.out))
     request = build_request(arguments)
     config = options.pipeline_config(arguments)
     player = Player.find() if arguments.play else None
