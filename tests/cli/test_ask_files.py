@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from PIL import Image
 
 from voice_app import cli
 from voice_app.cli import ask
@@ -89,3 +90,34 @@ def test_an_answer_that_may_not_be_written(capsys, monkeypatch, no_workers, tmp_
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
     assert cli.main(["ask", "--text", "x", "--out", str(tmp_path / "x.wav")]) == 2
     assert "permission denied" in capsys.readouterr().err
+
+
+def _picture(name: str, size: tuple[int, int], cut: int | None = None) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        Image.new("L", size).save(folder / name)
+        (folder / name).write_bytes((folder / name).read_bytes()[:cut])
+        return folder / name
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (_bytes("words.png", b"these are words"), "not a readable JPEG, PNG or WebP"),
+        (_bytes("zero.jpg", b""), "not a readable JPEG, PNG or WebP"),
+        (_picture("picture.gif", (8, 8)), "not a readable JPEG, PNG or WebP"),
+        (_picture("cut.png", (3000, 3000), 60), "not a readable"),
+        (_picture("cut.jpg", (3000, 3000), 2000), "truncated"),
+        (_picture("large.png", (8000, 8000)), "8000 x 8000 pixels; make it smaller"),
+        (_picture("bomb.png", (15000, 15000)), "too large"),
+    ],
+)
+def test_a_picture_that_cannot_be_used(capsys, no_workers, tmp_path, make, named):
+    path = make(tmp_path)
+    assert cli.main(["ask", "--image", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert path.name in error
+    assert named in error
+    assert "object at" not in error
+    assert error.count("\n") == 1

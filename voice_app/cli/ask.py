@@ -130,8 +130,10 @@ def build_request(arguments: argparse.Namespace) -> TurnRequest:
     if arguments.system:
         messages.append(Message("system", (TextPart(arguments.system),)))
     if arguments.history:
-        messages += read_history(Path(arguments.history))
-    messages.append(Message("user", tuple(_part(kind, value) for kind, value in arguments.parts)))
+        messages += read_history(Path(arguments.history), arguments.pack)
+    messages.append(
+        Message("user", tuple(_part(kind, value, arguments.pack) for kind, value in arguments.parts))
+    )
     return TurnRequest(
         turn=TurnId("ask", "1"),
         messages=tuple(messages),
@@ -145,11 +147,13 @@ def build_request(arguments: argparse.Namespace) -> TurnRequest:
     )
 
 
-def _part(kind: str, value: str) -> Part:
+def _part(kind: str, value: str, pack: str) -> Part:
     if kind == "text":
         return TextPart(value)
     if kind == "image":
-        return ImagePart(_read_bytes(Path(value)))
+        data = _read_bytes(Path(value))
+        checks.check_picture(data, value, pack)
+        return ImagePart(data)
     sound = audio.read(Path(value))
     # Ten minutes at the rates of studios would not fit a transfer, and no model hears the difference.
     rate = min(sound.sample_rate, MAX_RATE)
@@ -163,7 +167,7 @@ def _read_bytes(path: Path) -> bytes:
         raise InputError(f"{path}: cannot be read: {error.strerror}", param="image") from error
 
 
-def read_history(path: Path) -> list[Message]:
+def read_history(path: Path, pack: str) -> list[Message]:
     """Earlier turns from a JSON file: a list of {"role": "user" | "assistant" | "system", "content":
     TEXT | [{"type": "text", "text": T} | {"type": "audio" | "image", "file": F}, …]}; files are
     relative to the JSON file. Raises InputError that names the entry."""
@@ -174,11 +178,12 @@ def read_history(path: Path) -> list[Message]:
     if not isinstance(entries, list):
         raise InputError(f"--history {path}: must be a list of {{role, content}}", param="history")
     return [
-        _history_entry(entry, f"--history {path}: entry {n}", path.parent) for n, entry in enumerate(entries)
+        _history_entry(entry, f"--history {path}: entry {n}", path.parent, pack)
+        for n, entry in enumerate(entries)
     ]
 
 
-def _history_entry(entry: object, where: str, folder: Path) -> Message:
+def _history_entry(entry: object, where: str, folder: Path, pack: str) -> Message:
     if not isinstance(entry, dict) or entry.get("role") not in ("user", "assistant", "system"):
         raise InputError(f"{where}: needs a role (user, assistant or system) and content", param="history")
     content = entry.get("content")
@@ -194,5 +199,5 @@ def _history_entry(entry: object, where: str, folder: Path) -> Message:
             raise InputError(
                 f"{where}: a part is {{type: text, text}} or {{type: audio | image, file}}", param="history"
             )
-        parts.append(_part(kind, value if kind == "text" else str(folder / value)))
+        parts.append(_part(kind, value if kind == "text" else str(folder / value), pack))
     return Message(entry["role"], tuple(parts))

@@ -8,6 +8,9 @@ import soundfile
 
 from voice_app.errors import ConfigError, InputError
 
+MAX_PIXELS = 100_000_000
+"""Of a picture for a pack whose own bound is not known here: more would take gigabytes."""
+
 
 def check_out(path: Path) -> None:
     """Raise InputError if a spoken answer could not be written to `path`."""
@@ -22,6 +25,15 @@ def check_out(path: Path) -> None:
             f"--out {path}: permission denied; name a file that you may write, in a folder of yours",
             param="out",
         )
+
+
+def check_picture(data: bytes, name: str, pack: str) -> None:
+    """Raise InputError if `data` is no picture, or too large for the local pack; another pack has a bound of
+    its own."""
+    # Imported here: who sends no picture need not wait for it.
+    from voice_app.models.local import pictures
+
+    pictures.decode(data, name, pictures.MAX_PIXELS if pack == "local" else MAX_PIXELS)
 
 
 def check_data(folder: Path) -> None:

@@ -5,7 +5,7 @@ import struct
 import warnings
 
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from voice_app.errors import InputError
 
@@ -29,29 +29,37 @@ _TURNS = {
 """What makes a picture upright, by its EXIF orientation (EXIF 2.3, 4.6.4)."""
 
 
-def decode(data: bytes) -> np.ndarray:
-    """[rows, columns, 3] float32 RGB in [0, 1], turned upright, the longer side at most `MAX_SIDE`.
+def decode(data: bytes, name: str = "image", most_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """[rows, columns, 3] float32 RGB in [0, 1], turned upright, the longer side at most `MAX_SIDE`. `name` is
+    what errors call it.
 
     Raises InputError: not a JPEG, PNG or WebP, damaged, or too large to be opened safely."""
     if len(data) > MAX_BYTES:
-        raise InputError(f"image: {len(data) / 1e6:.0f} MB; at most {MAX_BYTES / 1e6:.0f} MB", param="image")
+        raise InputError(f"{name}: {len(data) / 1e6:.0f} MB; at most {MAX_BYTES / 1e6:.0f} MB", param="image")
     try:
         with warnings.catch_warnings():
-            # Pillow warns of what the check of MAX_PIXELS below refuses.
+            # Pillow warns of what the check of the pixels below refuses.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             image = Image.open(io.BytesIO(data), formats=_FORMATS)
         width, height = image.size
-        if width * height > MAX_PIXELS:
+        if width * height > most_pixels:
             raise InputError(
-                f"image: {width} x {height} pixels; make it smaller, at most {MAX_PIXELS:,} in all",
+                f"{name}: {width} x {height} pixels; make it smaller, at most {most_pixels:,} in all",
                 param="image",
             )
         # Lets a JPEG decode at a fraction of its size.
         image.draft("RGB", (MAX_SIDE, MAX_SIDE))
         return _pixels(image)
-    except (*_DAMAGE, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError as error:
         raise InputError(
-            f"image: not a readable JPEG, PNG or WebP picture ({error}); save it again", param="image"
+            f"{name}: the picture is too large; make it smaller, at most {most_pixels:,} pixels in all",
+            param="image",
+        ) from error
+    except _DAMAGE as error:
+        # Pillow's words for what it does not know show the address of an object.
+        reason = "" if isinstance(error, UnidentifiedImageError) else f" ({error})"
+        raise InputError(
+            f"{name}: not a readable JPEG, PNG or WebP picture{reason}; save it again", param="image"
         ) from error
 
 
