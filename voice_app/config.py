@@ -3,6 +3,7 @@
 `PackConfig` says which models; `PipelineConfig` adds where they run. Both cross to workers as JSON.
 """
 
+import math
 import os
 import re
 from pathlib import Path
@@ -21,6 +22,8 @@ ENVIRONMENT: dict[str, str] = {
 
 PACKS = ("local", "qwen3-omni")
 DTYPES = ("float32", "bfloat16", "float16")
+MAX_THREADS = max(64, 4 * (os.cpu_count() or 1))
+"""Of one model call: a runtime that is told to start millions of them does so."""
 DEVICE = re.compile(r"cpu|cuda:\d+")
 """The names of devices."""
 
@@ -59,8 +62,10 @@ class PackConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"--pack {self.pack}: choose one of {', '.join(PACKS)}, or MODULE:FACTORY of your own",
                 param="pack",
             )
-        if self.threads < 1:
-            raise ConfigError(f"--threads {self.threads}: must be at least 1", param="threads")
+        if not 1 <= self.threads <= MAX_THREADS:
+            raise ConfigError(
+                f"--threads {self.threads}: must be between 1 and {MAX_THREADS}", param="threads"
+            )
         self._check_dtype()
         for stage, device in self.devices.items():
             if not DEVICE.fullmatch(device):
@@ -96,7 +101,8 @@ class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A turn that has not ended by then is failed."""
 
     def __post_init__(self) -> None:
-        if self.start_timeout_s <= 0:
+        if not 0 < self.start_timeout_s < math.inf:
             raise ConfigError(
-                f"--start-timeout {self.start_timeout_s:g}: must be positive", param="start_timeout_s"
+                f"--start-timeout {self.start_timeout_s:g}: must be positive, in seconds",
+                param="start_timeout_s",
             )

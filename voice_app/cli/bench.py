@@ -6,6 +6,7 @@ import importlib
 BENCHMARKS = {
     "local": "the local pack: answers, latency, talks at once, memory",
     "recognisers": "word error rate and latency of each recogniser, clean and noisy",
+    "realtime": "the realtime server: first audio, interruption, CPU and memory of a talk",
     "voice": "the voice: words heard back, speed",
     "engine": "Qwen3-Omni's engine against transformers' generate, on a tiny checkpoint",
     "edges": "what crossing an edge costs, each transport against its rivals",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from voice_app.cli import options
+from voice_app.cli import checks, options
 from voice_app.errors import ConfigError
 from voice_app.models import registry
 
@@ -27,6 +27,9 @@ def add_parser(commands) -> None:
         "--origin", action="append", default=[], metavar="URL", help="a page that may connect (repeatable)"
     )
     access.add_argument("--max-talks", type=int, default=64, metavar="N", help="talks at once (default: 64)")
+    parser.add_argument(
+        "--no-speculation", action="store_true", help="start no work before a turn is surely over"
+    )
     keeping = parser.add_argument_group("keeping talks")
     keeping.add_argument("--redis", metavar="URL", help="session store (default: a Redis of its own)")
     keeping.add_argument("--data", type=Path, metavar="DIR", help="where that Redis keeps its data")
@@ -36,16 +39,17 @@ def add_parser(commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until stopped."""
+    _check(arguments)
+    # Imported here: it takes a second.
     from voice_app.server.serving import ServeOptions, serve
-    from voice_app.server.settings import ServerSettings
+    from voice_app.server.settings import ServerSettings, TalkSettings
 
     settings = ServerSettings(
         max_talks=arguments.max_talks,
         origins=tuple(arguments.origin),
         store_audio=arguments.store_audio,
+        talk=TalkSettings(speculate_ms=None) if arguments.no_speculation else TalkSettings(),
     )
-    if arguments.max_talks < 1:
-        raise ConfigError(f"--max-talks {arguments.max_talks}: must be at least 1", param="max_talks")
     config = msgspec.structs.replace(
         options.pipeline_config(arguments), max_turns=TURNS_OF_A_TALK * arguments.max_talks
     )
@@ -62,3 +66,17 @@ def run(arguments: argparse.Namespace) -> int:
             settings=settings,
         ),
     )
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Raises ConfigError for an option that would be found wrong only after the models are there."""
+    if arguments.max_talks < 1:
+        raise ConfigError(f"--max-talks {arguments.max_talks}: must be at least 1", param="max_talks")
+    if not 0 <= arguments.port <= 65535:
+        raise ConfigError(f"--port {arguments.port}: must be between 0 and 65535", param="port")
+    for origin in arguments.origin:
+        checks.check_origin(origin)
+    if arguments.redis is not None:
+        checks.check_redis(arguments.redis)
+    if arguments.data is not None:
+        checks.check_data(arguments.data)
