@@ -126,6 +126,10 @@ def build_request(arguments: argparse.Namespace) -> TurnRequest:
     """The turn that the options describe. Raises InputError."""
     if not arguments.parts:
         raise InputError("give a question: a sound file, --text or --image", param="question")
+    if any(kind == "text" and not value.strip() for kind, value in arguments.parts):
+        raise InputError("--text is empty: give the words of the question", param="text")
+    if arguments.now is not None:
+        checks.check_now(arguments.now)
     messages: list[Message] = []
     if arguments.system:
         messages.append(Message("system", (TextPart(arguments.system),)))

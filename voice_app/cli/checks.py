@@ -1,6 +1,8 @@
 """What can be found out about paths and addresses before any model is loaded."""
 
+import argparse
 import os
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -71,3 +73,60 @@ def check_origin(origin: str) -> None:
             f'--origin "{origin}": give scheme and host of a page, such as https://example.org',
             param="origin",
         )
+
+
+_FOREIGN = {"local": ("model",), "qwen3-omni": ("brain", "recogniser")}
+"""Options that a pack has no use for."""
+
+
+def check_models(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for an option that is another pack's, or names no file where only a file will do. A
+    pack of the user's own may give the options a meaning of its own."""
+    pack = arguments.pack
+    for option in _FOREIGN.get(pack, ()):
+        value = vars(arguments)[option]
+        if value is not None:
+            raise ConfigError(f"--{option} {value}: --pack {pack} has no use for it", param=option)
+    if pack == "qwen3-omni":
+        if not arguments.model:
+            raise ConfigError("--pack qwen3-omni needs --model: a checkpoint folder or hub id", param="model")
+        _check_path("model", arguments.model)
+    if pack == "local":
+        _check_path("brain", arguments.brain)
+        _check_voice(arguments.voice)
+        _check_recogniser(arguments.recogniser)
+
+
+def _check_path(option: str, value: str | None) -> None:
+    """What does not look like a path may be a hub id."""
+    if value is None or Path(value).exists():
+        return
+    if not value or value.startswith(("/", ".", "~")) or value.endswith(".gguf"):
+        raise ConfigError(f"--{option} {value}: there is no such file or folder", param=option)
+
+
+def _check_voice(value: str | None) -> None:
+    if value is not None and not Path(value).is_file():
+        raise ConfigError(
+            f"--voice {value}: there is no such file; give a Piper voice (.onnx, its .onnx.json beside it)",
+            param="voice",
+        )
+
+
+def _check_recogniser(value: str | None) -> None:
+    from voice_app.models.local.recognisers import RECOGNISERS
+
+    if value is not None and value not in RECOGNISERS and not Path(value).expanduser().is_dir():
+        raise ConfigError(
+            f"--recogniser {value}: neither {' nor '.join(RECOGNISERS)} nor a folder", param="recogniser"
+        )
+
+
+def check_now(value: str) -> None:
+    """Raise InputError if `value` is no ISO 8601 time."""
+    try:
+        datetime.fromisoformat(value)
+    except ValueError as error:
+        raise InputError(
+            f"--now {value}: not an ISO 8601 time; give one such as 2026-11-29T21:05+01:00", param="now"
+        ) from error

@@ -5,9 +5,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from voice_app.cli import gpu
+from voice_app.cli import checks, gpu
 from voice_app.config import DTYPES, PACKS, PackConfig, PipelineConfig
-from voice_app.errors import ConfigError
 
 
 def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +41,7 @@ def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
 
 def pipeline_config(arguments: argparse.Namespace) -> PipelineConfig:
     """The configuration that the options ask for. Raises ConfigError."""
-    if arguments.pack == "qwen3-omni" and not arguments.model:
-        raise ConfigError("--pack qwen3-omni needs --model: a checkpoint folder or hub id", param="model")
+    checks.check_models(arguments)
     pack = PackConfig(
         pack=arguments.pack,
         model=_local_path(arguments.model),
