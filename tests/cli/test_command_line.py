@@ -1,6 +1,9 @@
 """What the command line makes of its options, before any model is loaded."""
 
+import importlib.metadata
 import json
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +17,12 @@ from voice_app import cli
 from voice_app.cli import ask, gpu, options
 from voice_app.config import PackConfig, PipelineConfig
 from voice_app.errors import ConfigError
-from voice_app.messages import AudioPart, ImagePart, TextPart
+from voice_app.messages import AudioPart, ImagePart, Stage, TextDelta, TextPart
 from voice_app.models import registry
 from voice_app.models.local.catalogue import MODELS
 from voice_app.models.local.needs import needed
 from voice_app.pipeline import layout
+from voice_app.pipeline.graph import STAGES
 from voice_app.pipeline.transport import shm
 from voice_app.server import serving
 
@@ -238,3 +242,74 @@ def test_the_local_pack_refuses_devices_that_it_cannot_use(config, named):
 def test_a_device_must_be_cpu_or_cuda():
     with pytest.raises(ConfigError, match="stage thinker: device 'gpu' must be"):
         PackConfig(devices={"thinker": "gpu"})
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, None])
+def test_the_graph_shows_every_name_whole(capsys, monkeypatch, columns):
+    """None: piped."""
+    if columns is not None:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", str(columns))
+    assert cli.main(["graph"]) == 0
+    shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    for name in (*map(str, Stage), *(str(spec.scheduler) for spec in STAGES.values()), "shared memory"):
+        assert name in shown
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= (140 if columns is None else max(columns, 80))
+
+
+def test_the_version_is_the_installed_one(capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main(["--version"])
+    assert exit_info.value.code == 0
+    assert capsys.readouterr().out == f"voice-app {importlib.metadata.version('voice-app')}\n"
+
+
+def test_without_a_command_they_are_listed(capsys):
+    assert cli.main([]) == 2
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("serve", "ask", "graph", "pull", "make-tiny-checkpoint", "bench"))
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_while_modules_are_imported(number, code, word):
+    # An audit hook is called as `command` is about to be imported: the moment is not left to chance.
+    script = f"""
+import os, signal, sys
+def strike(event, arguments):
+    if event == "import" and arguments[0] == "voice_app.cli.command":
+        os.kill(os.getpid(), {int(number)})
+sys.addaudithook(strike)
+from voice_app.cli import main
+sys.exit(main(["graph"]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"voice-app: {word}\n")
+
+
+class _Interrupted:
+    """A pipeline whose user interrupts in the middle of the words."""
+
+    def __init__(self, *_, **__) -> None:
+        pass
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_) -> None:
+        pass
+
+    async def submit(self, _request):
+        yield TextDelta("The answer", (1, 2))
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_in_the_middle_of_the_words_starts_a_new_line(capsys, monkeypatch):
+    monkeypatch.setattr(registry, "bring", lambda *_: None)
+    monkeypatch.setattr(ask, "PipelineClient", _Interrupted)
+    assert cli.main(["ask", "--text", "x"]) == 130
+    out, error = capsys.readouterr()
+    assert out == "The answer\n"
+    assert error == "voice-app: interrupted\n"

@@ -109,14 +109,17 @@ async def _ask(
     async with PipelineClient(config, report=report) as client:
         answer = Answer()
         answer.begin()
-        async for event in client.submit(request):
-            words = answer.take(event)
-            if words and not arguments.json:
-                print(words, end="", flush=True)
-            if player:
-                await player.feed(event)
-        if not arguments.json and answer.text:
-            print()
+        try:
+            async for event in client.submit(request):
+                words = answer.take(event)
+                if words and not arguments.json:
+                    print(words, end="", flush=True)
+                if player:
+                    await player.feed(event)
+        finally:
+            # Also before whatever is said of an interrupt or an error.
+            if not arguments.json and answer.text:
+                print(flush=True)
         if player:
             await player.finish()
         return answer
