@@ -14,7 +14,8 @@ from test_equal_to_generate import assert_equal
 from voice_app import messages as m
 from voice_app.config import PackConfig
 from voice_app.messages import Stage
-from voice_app.models.qwen3_omni.graphs import SIZES, Graph, size_for
+from voice_app.models.qwen3_omni.code2wav import Code2Wav, WindowGraph
+from voice_app.models.qwen3_omni.graphs import SIZES, Graph, Lane, size_for
 from voice_app.models.qwen3_omni.pack import create
 from voice_app.models.qwen3_omni.talker_ar import Talker
 from voice_app.models.qwen3_omni.talker_model import FrameGraph
@@ -34,6 +35,7 @@ def runners(folder: Path) -> dict[Stage, AnyRunner]:
     made = {stage: pack.build(stage) for stage in Stage}
     cast(Thinker, made[Stage.THINKER]).capture()
     cast(Talker, made[Stage.TALKER_AR]).capture()
+    cast(Code2Wav, made[Stage.CODE2WAV]).capture()
     return made
 
 
@@ -52,7 +54,7 @@ def test_tokens_codes_and_sound_are_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used: set[type] = set()
-    for kind in (DecodeGraph, FrameGraph):
+    for kind in (DecodeGraph, FrameGraph, WindowGraph):
         original = kind.run_on
 
         def watched(self, *inputs, _original=original, _kind=kind):
@@ -63,7 +65,7 @@ def test_tokens_codes_and_sound_are_the_same(
     stages = Harness(runners.__getitem__)
     for request, result in zip(_requests(), stages.run(_requests()), strict=True):
         assert_equal(result, expected(folder, request))
-    assert used == {DecodeGraph, FrameGraph}
+    assert used == {DecodeGraph, FrameGraph, WindowGraph}
 
 
 def test_the_same_draws(
@@ -89,6 +91,6 @@ def test_sizes() -> None:
 
 def test_without_cuda_the_call_runs_each_time() -> None:
     inputs = torch.zeros(2)
-    graph = Graph(lambda: inputs + 1, torch.device("cpu"))
+    graph = Graph(lambda: inputs + 1, Lane(torch.device("cpu")))
     inputs.fill_(3)
     assert graph.run().tolist() == [4, 4]

@@ -6,7 +6,7 @@ less than a frame, so n frames give n · 1920 − 555 samples (of the published 
 come with the next frames.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from voice_app.models.qwen3_omni.adapter import Module
+from voice_app.models.qwen3_omni.graphs import Graph, Lane
 from voice_app.models.qwen3_omni.wave_convs import WaveConvs
 from voice_app.models.qwen3_omni.window_attention import WindowBatch
 from voice_app.schedulers.base import WaveSpec, WaveWindow
@@ -24,6 +25,9 @@ FIRST_WINDOW = 1
 MAX_WINDOW = 25
 """Frames of the largest window (2 s): beyond it the context is a small share of the work."""
 
+CAPTURED_FRAMES = (1, 2, 4, 8, 16, MAX_WINDOW)
+CAPTURED_BATCHES = (1, 2, 4, 8, 16)
+"""Shapes of windows that are captured; others run as they are."""
 CPU_FRAMES = 32
 """Most new frames of one call on a CPU: few are bound by dispatch, more fall out of its caches (16 windows
 of 11 frames took 1.5 times as long together as one by one)."""
@@ -59,6 +63,8 @@ class Code2Wav:
         )
         weight: torch.Tensor = module.code_embedding.weight
         self._dtype, self._device = weight.dtype, weight.device
+        self._lane = Lane(weight.device)
+        self._graphs: dict[tuple[bool, int, int], WindowGraph] = {}
         with torch.inference_mode():
             self._fresh = self._convs.start(self._dtype, self._device)
         self.spec = WaveSpec(
@@ -92,11 +98,12 @@ class Code2Wav:
         for place, (stream, window) in enumerate(zip(streams, windows, strict=True)):
             groups.setdefault((bool(stream.frames), len(window.frames)), []).append(place)
         sounds: list[np.ndarray] = [np.empty(0, np.float32)] * len(windows)
-        for places in self._calls(groups):
-            codes = torch.from_numpy(np.stack([windows[place].frames for place in places]))
-            made = self._group([streams[place] for place in places], codes.to(self._device))
-            for place, sound in zip(places, made, strict=True):
-                sounds[place] = sound
+        with self._lane():
+            for places in self._calls(groups):
+                codes = torch.from_numpy(np.stack([windows[place].frames for place in places]))
+                made = self._group([streams[place] for place in places], codes.to(self._device))
+                for place, sound in zip(places, made, strict=True):
+                    sounds[place] = sound
         return sounds
 
     def _calls(self, groups: Mapping[tuple[bool, int], list[int]]) -> Iterator[list[int]]:
@@ -105,14 +112,31 @@ class Code2Wav:
             for start in range(0, len(places), most):
                 yield places[start : start + most]
 
+    @torch.inference_mode()
+    def capture(self) -> None:
+        """From now on decode windows of `CAPTURED_FRAMES` at fixed addresses, captured if there is CUDA."""
+        with self._lane():
+            for size in CAPTURED_BATCHES:
+                self._graphs[True, FIRST_WINDOW, size] = self._window_graph(size, FIRST_WINDOW, first=True)
+                for frames in CAPTURED_FRAMES:
+                    self._graphs[False, frames, size] = self._window_graph(size, frames, first=False)
+
+    @torch.inference_mode()
     def warm_up(self) -> None:
+        """Capture where there is CUDA; then a first window and one of each captured size."""
+        if self._device.type == "cuda":
+            self.capture()
         stream = _stream(self.open())
-        size = FIRST_WINDOW
-        while size <= MAX_WINDOW:
-            self._group(
-                [stream], torch.zeros((1, size, self.spec.channels), dtype=torch.int64, device=self._device)
-            )
-            size *= 2
+        with self._lane():
+            for frames in (FIRST_WINDOW, *CAPTURED_FRAMES):
+                shape = (1, frames, self.spec.channels)
+                self._group([stream], torch.zeros(shape, dtype=torch.int64, device=self._device))
+
+    def _window_graph(self, size: int, frames: int, *, first: bool) -> "WindowGraph":
+        fresh = [_stream(self.open()) for _ in range(size)]
+        codes = torch.zeros((size, frames, self.spec.channels), dtype=torch.int64, device=self._device)
+        inputs = _Inputs.of(fresh, codes)
+        return WindowGraph(inputs, lambda: self._compute(inputs, first=first), self._lane)
 
     def _restart(self, stream: _Stream) -> None:
         fresh = _stream(self.open())
@@ -120,28 +144,77 @@ class Code2Wav:
 
     def _group(self, streams: Sequence[_Stream], codes: torch.Tensor) -> list[np.ndarray]:
         """`codes` [n, frames, groups]: the streams' next frames; all streams are new, or none is."""
-        hidden = self._transform(streams, codes)
-        contexts = [torch.stack(same) for same in zip(*(stream.contexts for stream in streams), strict=True)]
-        wave, contexts = self._convs.run(hidden, contexts, first=not streams[0].frames)
-        for stream, own in zip(streams, zip(*contexts, strict=True), strict=True):
-            stream.contexts = list(own)
-            stream.frames += codes.shape[1]
-        return list(wave.float().cpu().numpy())
+        first, (count, frames, _) = not streams[0].frames, codes.shape
+        size = next((size for size in CAPTURED_BATCHES if size >= count), 0)
+        graph = self._graphs.get((first, frames, size))
+        inputs = _Inputs.of(streams, codes)
+        made = graph.run_on(inputs) if graph else self._compute(inputs, first=first)
+        # Copies where a graph's next run would overwrite them; without one, plain views.
+        keep = torch.Tensor.clone if graph else torch.Tensor.contiguous
+        for place, stream in enumerate(streams):
+            stream.kv = keep(made.kv[:, :, place])
+            stream.contexts = [keep(context[place]) for context in made.contexts]
+            stream.frames += frames
+        return list(made.wave[:count].float().cpu().numpy())
 
-    def _transform(self, streams: Sequence[_Stream], codes: torch.Tensor) -> torch.Tensor:
-        """The transformer's output [n, frames, hidden] for the streams' next frames."""
-        model, new = self._module.pre_transformer, codes.shape[1]
-        hidden = self._module.code_embedding(codes.transpose(1, 2) + self._module.code_offset).mean(1)
-        starts = torch.tensor([stream.frames for stream in streams], device=self._device)
-        positions = starts[:, None] + torch.arange(new, device=self._device)
-        past = torch.stack([stream.kv for stream in streams], dim=2)
-        window = WindowBatch.of(past, starts, new)
+    def _compute(self, inputs: "_Inputs", *, first: bool) -> "_Made":
+        """One window of several streams, from tensors to tensors."""
+        model, new = self._module.pre_transformer, inputs.codes.shape[1]
+        hidden = self._module.code_embedding(inputs.codes.transpose(1, 2) + self._module.code_offset).mean(1)
+        positions = inputs.starts[:, None] + torch.arange(new, device=self._device)
+        window = WindowBatch.of(inputs.kv, inputs.starts, new)
         rotation = model.rotary_emb(hidden, positions)
         for layer in self._layers:
             hidden = layer(hidden, position_embeddings=rotation, window=window)
-        for stream, kv in zip(streams, window.kept().unbind(2), strict=True):
-            stream.kv = kv
-        return model.norm(hidden)
+        wave, contexts = self._convs.run(model.norm(hidden), inputs.contexts, first=first)
+        return _Made(wave, window.kept(), contexts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What a window depends on. `codes` [n, frames, groups], `starts` [n] frames before it, `kv`
+    [layers, 2, n, heads, window - 1, head_dim], `contexts` each [n, channels, columns]."""
+
+    codes: torch.Tensor
+    starts: torch.Tensor
+    kv: torch.Tensor
+    contexts: list[torch.Tensor]
+
+    @staticmethod
+    def of(streams: Sequence[_Stream], codes: torch.Tensor) -> "_Inputs":
+        return _Inputs(
+            codes,
+            torch.tensor([stream.frames for stream in streams], device=codes.device),
+            torch.stack([stream.kv for stream in streams], dim=2),
+            [torch.stack(same) for same in zip(*(stream.contexts for stream in streams), strict=True)],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a window gives: samples [n, count], and `kv` and `contexts` for the next."""
+
+    wave: torch.Tensor
+    kv: torch.Tensor
+    contexts: list[torch.Tensor]
+
+
+class WindowGraph:
+    """A window of one shape at fixed addresses: those of `inputs`."""
+
+    def __init__(self, inputs: _Inputs, call: Callable[[], _Made], lane: Lane) -> None:
+        self._inputs = inputs
+        self._graph = Graph(call, lane)
+
+    def run_on(self, inputs: _Inputs) -> _Made:
+        """For as many streams or fewer; rows beyond them are rubbish."""
+        mine, count = self._inputs, len(inputs.codes)
+        mine.codes[:count].copy_(inputs.codes)
+        mine.starts[:count].copy_(inputs.starts)
+        mine.kv[:, :, :count].copy_(inputs.kv)
+        for own, context in zip(mine.contexts, inputs.contexts, strict=True):
+            own[:count].copy_(context)
+        return self._graph.run()
 
 
 def _stream(state: object) -> _Stream:

@@ -27,7 +27,10 @@ class Lane:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        on_cuda = device.type == "cuda"
+        self._stream = torch.cuda.Stream(device) if on_cuda else None
+        self.memory = torch.cuda.graph_pool_handle() if on_cuda else None
+        """Of all the stage's graphs: they run one at a time, and each result is read before the next run."""
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -44,17 +47,17 @@ class Graph(Generic[T]):
 
     To be made within the lane that will run it."""
 
-    def __init__(self, call: Callable[[], T], device: torch.device) -> None:
+    def __init__(self, call: Callable[[], T], lane: Lane) -> None:
         self._call = call
         self._graph: torch.cuda.CUDAGraph | None = None
         self._out: T | None = None
-        if device.type == "cuda":
+        if lane.memory is not None:
             for _ in range(_WARM_CALLS):
                 call()
-            torch.cuda.synchronize(device)
+            torch.cuda.synchronize(lane.device)
             self._graph = torch.cuda.CUDAGraph()
             # Other stages of the process go on allocating from threads of their own.
-            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(self._graph, pool=lane.memory, capture_error_mode="thread_local"):
                 self._out = call()
 
     def run(self) -> T:

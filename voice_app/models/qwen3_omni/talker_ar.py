@@ -201,7 +201,7 @@ class Talker:
     def capture(self) -> None:
         """From now on make frames that follow on frames at fixed addresses, captured if there is CUDA."""
         with self._lane():
-            self._model.capture(self._facts.decoder.max_positions)
+            self._model.capture(self._lane, self._facts.decoder.max_positions)
 
     @torch.inference_mode()
     def warm_up(self) -> None:

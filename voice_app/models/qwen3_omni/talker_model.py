@@ -12,7 +12,7 @@ from voice_app.models.qwen3_omni.attention import Chunk, KVPool, PackedBatch, pa
 from voice_app.models.qwen3_omni.code_predictor import CodePredictor
 from voice_app.models.qwen3_omni.code_sampler import CodeSampler, Draws, Row, numbers_for
 from voice_app.models.qwen3_omni.facts import TalkerFacts
-from voice_app.models.qwen3_omni.graphs import SIZES, DecodeInputs, Graph, size_for
+from voice_app.models.qwen3_omni.graphs import SIZES, DecodeInputs, Graph, Lane, size_for
 from voice_app.models.qwen3_omni.talker_prompt import TalkerPlan
 
 
@@ -99,12 +99,12 @@ class TalkerModel:
         self._sums[draws.slots] = sums
         return torch.cat((first.unsqueeze(1), others), dim=1)
 
-    def capture(self, positions: int) -> None:
+    def capture(self, lane: Lane, positions: int) -> None:
         """From now on make frames that follow on frames at fixed addresses, for every size in `SIZES` up
         to the number of slots, captured if there is CUDA."""
         for size in SIZES:
             if size <= self._spare:
-                self._graphs[size] = FrameGraph(self, size, positions, self._spare)
+                self._graphs[size] = FrameGraph(self, lane, size, positions, self._spare)
 
     def fed_back(self, slots: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
         """Inputs [n, hidden] of frames that follow on those last made in `slots`."""
@@ -121,7 +121,9 @@ class TalkerModel:
 class FrameGraph:
     """A frame for up to `size` voices that each follow on a frame. `spare`: the slot of rows without one."""
 
-    def __init__(self, model: TalkerModel, size: int, positions: int, spare: int) -> None:
+    def __init__(
+        self, model: TalkerModel, lane: Lane, size: int, positions: int, spare: int
+    ) -> None:
         device, groups = model.device, model.facts.groups
         self._groups = groups
         self._spare = spare
@@ -136,7 +138,7 @@ class FrameGraph:
             rows = model.fed_back(self._slots, self._text)
             return model.frame(rows, self._inputs.positions, self._inputs.packed(), draws)
 
-        self._graph = Graph(call, device)
+        self._graph = Graph(call, lane)
 
     def run_on(
         self, text: torch.Tensor, chunks: Sequence[Chunk], positions: np.ndarray, rows: Sequence[Row]

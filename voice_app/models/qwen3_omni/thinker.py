@@ -208,7 +208,7 @@ class Thinker:
         with self._lane():
             for size in SIZES:
                 self._graphs[size] = DecodeGraph(
-                    self._decoder, self._head, self._pool, size, self.max_positions
+                    self._decoder, self._head, self._pool, self._lane, size, self.max_positions
                 )
 
     def warm_up(self) -> None:
@@ -269,7 +269,7 @@ class Thinker:
 class DecodeGraph:
     """The thinker's decode for up to `size` sequences."""
 
-    def __init__(self, decoder: Decoder, head: nn.Linear, pool: KVPool, size: int, positions: int) -> None:
+    def __init__(self, decoder: Decoder, head: nn.Linear, pool: KVPool, lane: Lane, size: int, positions: int) -> None:
         self._inputs = DecodeInputs(pool, size, positions)
         self._ids = torch.zeros(size, dtype=torch.int64, device=pool.device)
 
@@ -277,7 +277,7 @@ class DecodeGraph:
             rows = decoder.embed(self._ids)
             return head(decoder.forward(rows, self._inputs.positions, self._inputs.packed())[0])
 
-        self._graph = Graph(call, pool.device)
+        self._graph = Graph(call, lane)
 
     def run_on(self, steps: Sequence[SequenceStep]) -> torch.Tensor:
         """Logits [n, vocab] after the decodes `steps`."""
