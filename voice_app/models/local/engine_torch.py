@@ -10,7 +10,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from voice_app.errors import ConfigError
 from voice_app.models.local.engine import Chunk, Layout
 from voice_app.models.qwen3_omni import attention
-from voice_app.models.qwen3_omni.attention import KVPool, PackedBatch
+from voice_app.models.qwen3_omni.attention import KVPool, PackedBatch, pack
 
 PAGED = "voice_app_paged_brain"
 AttentionInterface.register(PAGED, attention.attend)
@@ -65,7 +65,7 @@ class TorchEngine:
         rows = np.concatenate(
             [np.arange(layout.firsts[p], layout.firsts[p] + layout.counts[p]) for p in order]
         )
-        packed = PackedBatch(
+        packed = pack(
             self._pool, [attention.Chunk(chunk.pages, chunk.start, chunk.count) for chunk in ordered]
         )
         hidden = self._decoder_output(x[rows], layout.positions[rows], packed)
