@@ -88,7 +88,7 @@ def test_an_unreadable_picture_is_one_line(tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert "image" in line
+    assert "picture.jpg" in line
 
 
 def test_a_model_file_with_a_wrong_hash_is_named(tmp_path):

@@ -1,6 +1,9 @@
 """`voice-app ask` with files that cannot be used: one line, exit code 2, before any model is loaded."""
 
+import errno
 import os
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,10 +89,19 @@ def test_an_answer_that_could_not_be_written(capsys, no_workers, tmp_path, make,
 
 
 def test_an_answer_that_may_not_be_written(capsys, monkeypatch, no_workers, tmp_path):
+    def refuse(**_) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
     # Not by the folder's mode: who runs tests as root may write everywhere.
-    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     assert cli.main(["ask", "--text", "x", "--out", str(tmp_path / "x.wav")]) == 2
-    assert "permission denied" in capsys.readouterr().err
+    assert "Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="has no /proc")
+def test_an_answer_where_nobody_can_write(capsys, no_workers):
+    assert cli.main(["ask", "--text", "x", "--out", "/proc/x.wav"]) == 2
+    assert "--out /proc/x.wav: cannot be written" in capsys.readouterr().err
 
 
 def _picture(name: str, size: tuple[int, int], cut: int | None = None) -> Callable[[Path], Path]:

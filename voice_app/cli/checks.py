@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import tempfile
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,11 +23,15 @@ def check_out(path: Path) -> None:
         raise InputError(f"--out {path}: give a name that ends in .wav, .flac, .ogg or .mp3", param="out")
     if not path.parent.is_dir():
         raise InputError(f"--out {path}: there is no folder {path.parent}; make it first", param="out")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    try:
+        # Tried, not asked for: a mode tells nothing of a read-only disk, or to root.
+        with path.open("ab") if path.exists() else tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
         raise InputError(
-            f"--out {path}: permission denied; name a file that you may write, in a folder of yours",
+            f"--out {path}: cannot be written ({error.strerror}); name a file in a folder of yours",
             param="out",
-        )
+        ) from error
 
 
 def check_picture(data: bytes, name: str, pack: str) -> None:
