@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, Qwen3OmniMoeForConditionalGeneration
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from voice_app import messages as m
-from voice_app.bench.engine_steps import StepTimes, step_times
+from voice_app.bench.engine_steps import StepTimes, prompt_of, step_times
 from voice_app.bench.one_thread import OneThread, Result
 from voice_app.bench.report import Goal, median, print_goals, print_table, write_json
 from voice_app.config import PackConfig
@@ -53,7 +53,7 @@ def main(json_path: str | None = None) -> int:
         for runner in runners.values():
             runner.warm_up()
         crowd = _crowd(model, runners)
-        steps = step_times(runners)
+        steps = step_times(runners, prompt_of(runners, "How long does a step take?"))
         history = _history(runners)
     goals = _print(crowd, steps, history)
     figures = {

@@ -1,6 +1,7 @@
 """How long one step of thinker and talker takes, against the batch."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import cast
 
@@ -13,11 +14,11 @@ from voice_app.messages import Stage
 from voice_app.models.qwen3_omni.talker_ar import Talker
 from voice_app.models.qwen3_omni.thinker import Thinker
 from voice_app.schedulers.base import AnyRunner, OnePassRunner, Prompt, PromptInputs, SequenceStep, StageInput
+from voice_app.schedulers.turns import Clock
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 STEPS = 20
 FRAME_S = 0.08
-clock = time.process_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,34 +56,39 @@ class StepTimes:
         return {**asdict(self), "tokens_per_s": self.tokens_per_s, "frames_per_s": self.frames_per_s}
 
 
-def step_times(runners: dict[Stage, AnyRunner]) -> list[StepTimes]:
-    """For each batch size, over the pack's own runners, without schedulers."""
+def step_times(
+    runners: dict[Stage, AnyRunner],
+    prompt: m.PromptIds,
+    batches: Sequence[int] = BATCHES,
+    clock: Clock = time.process_time,
+) -> list[StepTimes]:
+    """For each batch size, over the pack's own runners, without schedulers. `prompt`: text only."""
     thinker = cast(Thinker, runners[Stage.THINKER])
     talker = cast(Talker, runners[Stage.TALKER_AR])
-    prompt = _prompt(runners)
     return [
-        StepTimes(size, _thinker(thinker, prompt, size), _talker(talker, prompt, size)) for size in BATCHES
+        StepTimes(size, _thinker(thinker, prompt, size, clock), _talker(talker, prompt, size, clock))
+        for size in batches
     ]
 
 
-def _prompt(runners: dict[Stage, AnyRunner]) -> m.PromptIds:
+def prompt_of(runners: dict[Stage, AnyRunner], words: str) -> m.PromptIds:
+    """What preprocessing makes of a written question."""
     request = m.TurnRequest(
         m.TurnId("bench", "steps"),
-        (m.Message("user", (m.TextPart("How long does a step take?"),)),),
+        (m.Message("user", (m.TextPart(words),)),),
         greedy=True,
         sampling=m.Sampling(max_tokens=4 * STEPS),
         max_frames=4 * STEPS,
     )
     preprocessing = cast(OnePassRunner, runners[Stage.PREPROCESSING])
     (made,) = preprocessing.run([StageInput(request.turn, request, True)])
-    assert made is not None
     assert not isinstance(made, VoiceAppError)
     (prompt,) = made
     assert isinstance(prompt, m.PromptIds)
     return prompt
 
 
-def _thinker(thinker: Thinker, ids: m.PromptIds, size: int) -> float:
+def _thinker(thinker: Thinker, ids: m.PromptIds, size: int, clock: Clock) -> float:
     prompts = [thinker.assemble(PromptInputs(m.TurnId("bench", str(i)), ids, {})) for i in range(size)]
     length = len(prompts[0].keys)
     pages = -(-(length + STEPS + 1) // thinker.page_size)
@@ -111,7 +117,7 @@ def _close(thinker: Thinker, prompts: list[Prompt]) -> None:
         thinker.close(prompt)
 
 
-def _talker(talker: Talker, ids: m.PromptIds, size: int) -> float:
+def _talker(talker: Talker, ids: m.PromptIds, size: int, clock: Clock) -> float:
     width = talker.text_width
     states = [talker.open(m.TurnId("bench", str(i))) for i in range(size)]
     rng = np.random.default_rng(0)

@@ -31,13 +31,18 @@ class Lane:
         self._stream = torch.cuda.Stream(device) if on_cuda else None
         self.memory = torch.cuda.graph_pool_handle() if on_cuda else None
         """Of all the stage's graphs: they run one at a time, and each result is read before the next run."""
+        self._entered = False
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Within it, the stage's work goes to its stream."""
+        """Within it, the stage's work goes to its stream; all of it must, or it is not in order."""
         if self._stream is None:
             yield
             return
+        if not self._entered:
+            # What was loaded before came on the default stream.
+            torch.cuda.synchronize(self.device)
+            self._entered = True
         with torch.cuda.stream(self._stream):
             yield
 

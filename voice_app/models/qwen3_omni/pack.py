@@ -39,17 +39,17 @@ TALKER_POSITIONS = 6144
 
 def create(config: PackConfig, report: Report) -> "Qwen3OmniPack":
     """A `PackFactory`."""
-    return Qwen3OmniPack(config, report)
+    return Qwen3OmniPack(config, Checkpoint(config.model), report)
 
 
 class Qwen3OmniPack:
     """A `Pack`."""
 
-    def __init__(self, config: PackConfig, report: Report) -> None:
+    def __init__(self, config: PackConfig, checkpoint: Checkpoint, report: Report) -> None:
         torch.set_num_threads(config.threads)
         self._config = config
         self._report = report
-        self._checkpoint = Checkpoint(config.model)
+        self._checkpoint = checkpoint
         self._dtype = _dtype(config.dtype or self._stored_dtype())
         self._thinker = ThinkerFacts.of(self._checkpoint)
         self._talker = TalkerFacts.of(self._checkpoint)

@@ -109,9 +109,14 @@ class Talker:
         self._pages.release(voice.pages)
         voice.pages = []
 
+    @torch.inference_mode()
     def feed(self, state: object, payload: EdgePayload) -> None:
         voice = _voice(state)
         voice.fed += 1
+        with self._lane():
+            self._take(voice, payload)
+
+    def _take(self, voice: _Voice, payload: EdgePayload) -> None:
         if isinstance(payload, PromptIds):
             self._take_prompt(voice, payload)
         elif isinstance(payload, Embeddings):
@@ -142,7 +147,10 @@ class Talker:
         wanted = {span.media.key for span in voice.prompt.spans if span.media is not None}
         if not wanted <= voice.media.keys():
             return False
-        return self._silent(voice) or self._reserve(voice)
+        if self._silent(voice):
+            return True
+        with torch.inference_mode(), self._lane():
+            return self._reserve(voice)
 
     def _silent(self, voice: _Voice) -> bool:
         """Nothing is to be said: the answer was empty, or one token that the thinker never took back."""

@@ -98,7 +98,12 @@ class Thinker:
     def openings(self) -> Sequence[Prompt]:
         return ()
 
+    @torch.inference_mode()
     def assemble(self, inputs: PromptInputs) -> Prompt:
+        with self._lane():
+            return self._assemble(inputs)
+
+    def _assemble(self, inputs: PromptInputs) -> Prompt:
         ids: list[int] = []
         keys: list[int] = []
         runs: list[Run] = []
