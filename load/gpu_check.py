@@ -3,9 +3,9 @@
     python load/gpu_check.py --json report.json            # on a machine with CUDA (one H200: goals apply)
     python load/gpu_check.py --device cpu --tiny           # no GPU: only shows that this script runs
 
-First a tiny checkpoint's greedy answers are compared with transformers' generate, then the model is made at its
-published size with random weights on the device and each stage is timed. Limits from bytes moved: an H200
-reads 4.8 TB/s, so a thinker step takes at least 1.27 ms, a talker frame 0.63 ms, a 50-frame window 0.32 ms.
+First a tiny checkpoint's greedy answers are compared with transformers' generate, then the model is made at
+its published size with random weights on the device and each stage is timed. Limits from bytes moved: an
+H200 reads 4.8 TB/s, so a thinker step takes at least 1.27 ms, a talker frame 0.63 ms, a 50-frame window 0.32 ms.
 """
 
 import argparse
@@ -50,9 +50,13 @@ GOALS = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--tiny", action="store_true", help="time the tiny checkpoint in place of the true size")
+    parser.add_argument(
+        "--tiny", action="store_true", help="time the tiny checkpoint in place of the true size"
+    )
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -89,7 +93,7 @@ def _device_name(device: str) -> str:
 
 
 def _equal_to_generate(folder: Path, device: str) -> int:
-    """How many of four greedy answers (tokens and codes) equal transformers' on the same device, in float32."""
+    """How many of four greedy answers (tokens and codes) equal transformers' on this device, in float32."""
     from transformers import AutoTokenizer, Qwen3OmniMoeForConditionalGeneration
 
     reference: Any = Qwen3OmniMoeForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
@@ -140,7 +144,7 @@ def _equal_to_generate(folder: Path, device: str) -> int:
 
 
 def _config(device: str, dtype: str | None = None) -> PackConfig:
-    on_device = {stage: device for stage in Stage if stage not in (Stage.PREPROCESSING, Stage.DECODE)}
+    on_device = {str(stage): device for stage in Stage if stage not in (Stage.PREPROCESSING, Stage.DECODE)}
     return PackConfig("qwen3-omni", "given", dtype=dtype, devices=on_device)
 
 
@@ -217,7 +221,10 @@ def _windows(runner: Code2Wav) -> list[tuple[str, float]]:
         return lambda: runner.decode(later)
 
     return [
-        (f"code2wav window of {frames} frames" + ("" if size == 1 else f", {size} at a time"), _ms(window(frames, size)))
+        (
+            f"code2wav window of {frames} frames" + ("" if size == 1 else f", {size} at a time"),
+            _ms(window(frames, size)),
+        )
         for frames, size in ((1, 1), (25, 1), (25, 16))
     ]
 

@@ -82,6 +82,7 @@ def prompt_of(runners: dict[Stage, AnyRunner], words: str) -> m.PromptIds:
     )
     preprocessing = cast(OnePassRunner, runners[Stage.PREPROCESSING])
     (made,) = preprocessing.run([StageInput(request.turn, request, True)])
+    assert made is not None
     assert not isinstance(made, VoiceAppError)
     (prompt,) = made
     assert isinstance(prompt, m.PromptIds)

@@ -121,9 +121,7 @@ class TalkerModel:
 class FrameGraph:
     """A frame for up to `size` voices that each follow on a frame. `spare`: the slot of rows without one."""
 
-    def __init__(
-        self, model: TalkerModel, lane: Lane, size: int, positions: int, spare: int
-    ) -> None:
+    def __init__(self, model: TalkerModel, lane: Lane, size: int, positions: int, spare: int) -> None:
         device, groups = model.device, model.facts.groups
         self._groups = groups
         self._spare = spare

@@ -274,7 +274,9 @@ class Thinker:
 class DecodeGraph:
     """The thinker's decode for up to `size` sequences."""
 
-    def __init__(self, decoder: Decoder, head: nn.Linear, pool: KVPool, lane: Lane, size: int, positions: int) -> None:
+    def __init__(
+        self, decoder: Decoder, head: nn.Linear, pool: KVPool, lane: Lane, size: int, positions: int
+    ) -> None:
         self._inputs = DecodeInputs(pool, size, positions)
         self._ids = torch.zeros(size, dtype=torch.int64, device=pool.device)
 
