@@ -6,7 +6,8 @@
 First a tiny checkpoint's greedy answers are compared with transformers' generate, then the model is made at
 its published size with random weights on the device and each stage is timed. Limits from bytes moved: an
 H200 reads 4.8 TB/s, so a thinker step takes at least 1.27 ms, a talker frame 0.63 ms, a 50-frame window
-0.32 ms. """
+0.32 ms.
+"""
 
 import argparse
 import tempfile
