@@ -1,4 +1,4 @@
-"""`voice-app ask --pack qwen3-omni` as a person runs it: real processes and edges, the answer of `generate`."""
+"""`voice-app ask --pack qwen3-omni` as a person runs it: real processes, and the answer of `generate`."""
 
 import json
 import subprocess

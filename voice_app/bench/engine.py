@@ -30,8 +30,8 @@ REQUESTS = 16
 TOKENS = 16
 FRAMES = 23
 """What an earlier sketch of continuous batching was measured with."""
-APART_S = 0.02
-"""From one request to the next, so that they join a running batch one by one."""
+APART_S = 0.01
+"""From one request to the next: about a step of all stages, so that they join a running batch one by one."""
 TURNS = 20
 SPEEDUP_GOAL = 8.0
 FIRST_AUDIO_GOAL = 0.1
