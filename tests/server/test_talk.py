@@ -241,6 +241,51 @@ def test_audio_is_paced_to_the_ear():
             assert sent_s - (at - start) <= 1.15
 
 
+def semantic(eagerness: str, *, complete: float | None) -> VirtualTalk:
+    """A talk whose turns a model judges: `complete` is what it says, 50 ms after it is asked."""
+    t = VirtualTalk(answering("Fine."), TalkSettings(semantic_vad=True))
+    t.update(audio={"input": {"turn_detection": {"type": "semantic_vad", "eagerness": eagerness}}})
+    t.judge = complete
+    return t
+
+
+@pytest.mark.parametrize(
+    ("eagerness", "complete", "silence_s"),
+    [("high", 0.9, 0.25), ("auto", 0.9, 0.4), ("low", 0.9, 0.7), ("high", 0.1, 2.0), ("medium", None, 4.0)],
+)
+def test_a_turn_that_sounds_complete_ends_early(eagerness: str, complete: float | None, silence_s: float):
+    t = semantic(eagerness, complete=complete)
+    t.speak(1)
+    spoken_until = t.now
+    t.silence(5)
+    [stopped] = t.times("input_audio_buffer.speech_stopped")
+    assert stopped - spoken_until == pytest.approx(silence_s, abs=0.045), "two frames"
+    assert len(t.asked) == 1
+
+
+def test_each_pause_is_judged_by_itself():
+    t = semantic("high", complete=0.1)
+    t.speak(1)
+    t.silence(0.6)
+    t.speak(0.5)
+    t.judge = 0.9
+    t.silence(1)
+    assert len(t.asked) == 2
+    assert t.kinds.count("input_audio_buffer.speech_stopped") == 1
+
+
+def test_a_judgement_that_comes_too_late_is_of_no_account():
+    t = semantic("high", complete=None)
+    t.speak(1)
+    t.silence(0.3)
+    [(_, pause)] = t.asked
+    t.speak(0.5)
+    t.session.judged(pause, 1.0, t.now)
+    t._act()
+    t.silence(0.1)
+    assert "input_audio_buffer.speech_stopped" not in t.kinds
+
+
 def test_idle_timeout_prompts_the_user():
     t = talk("one two")
     t.update(audio={"input": {"turn_detection": {"idle_timeout_ms": 3000}}})

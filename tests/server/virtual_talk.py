@@ -15,6 +15,7 @@ from voice_app.errors import VoiceAppError
 from voice_app.server.protocol.config import AudioInput
 from voice_app.server.session.actions import (
     Action,
+    AskTurnEnd,
     Cancel,
     Close,
     Count,
@@ -73,6 +74,11 @@ class VirtualTalk:
         self.requests: list[tuple[float, m.TurnRequest]] = []
         self.cancelled: list[m.TurnId] = []
         self.closed: Close | None = None
+        self.asked: list[tuple[float, int]] = []
+        """When it was asked whether a turn sounds complete, and in which pause."""
+        self.judge: float | None = None
+        """What the model says then; None: nothing."""
+        self._verdicts: list[tuple[float, int]] = []
         self.actions: list[tuple[float, Action]] = []
         self._answer = answer
         self._first_s, self._each_s = first_s, each_s
@@ -126,7 +132,7 @@ class VirtualTalk:
         end = self.now + seconds
         while True:
             due = self.session.deadline(self.now)
-            ready = self._next_ready()
+            ready = min(self._next_ready(), self._verdicts[0][0] if self._verdicts else float("inf"))
             when = min(due, ready)
             if when > end + 1e-9:
                 break
@@ -151,6 +157,12 @@ class VirtualTalk:
         )
 
     def _deliver(self) -> None:
+        if self._verdicts and self._verdicts[0][0] <= self.now:
+            _, pause = self._verdicts.pop(0)
+            if self.judge is not None:
+                self.session.judged(pause, self.judge, self.now)
+                self._act()
+            return
         position = next(i for i, entry in enumerate(self._queue) if self.session.room(entry[2]))
         _, _, turn, event = self._queue.pop(position)
         if isinstance(event, VoiceAppError):
@@ -178,6 +190,9 @@ class VirtualTalk:
                 case Cancel(turn):
                     self.cancelled.append(turn)
                     self._queue = [entry for entry in self._queue if entry[2] != turn]
+                case AskTurnEnd(_, pause):
+                    self.asked.append((self.now, pause))
+                    self._verdicts.append((self.now + 0.05, pause))
                 case DropAudio() | SendBinary() | Observe() | Count():
                     pass
                 case Close():
