@@ -45,12 +45,14 @@ class Ear(FrameProcessor):
         self.text: list[str] = []
         self.errors: list[str] = []
         self.interruptions: list[float] = []
+        self._more = asyncio.Event()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         match frame:
             case TTSAudioRawFrame():
                 self.audio.append((time.monotonic(), len(frame.audio)))
+                self._more.set()
             case TTSTextFrame():
                 self.text.append(frame.text)
             case InterruptionFrame():
@@ -65,11 +67,16 @@ class Ear(FrameProcessor):
                 later = [at for at, _ in self.audio if at > after]
                 if later:
                     return later[0]
-                await asyncio.sleep(0.02)
+                self._more.clear()
+                await self._more.wait()
 
     async def until_quiet(self, seconds: float = 2.0) -> None:
-        while (left := self.audio[-1][0] + seconds - time.monotonic()) > 0:
-            await asyncio.sleep(left)
+        try:
+            while True:
+                self._more.clear()
+                await asyncio.wait_for(self._more.wait(), seconds)
+        except TimeoutError:
+            return
 
 
 def sound(path: str) -> bytes:
