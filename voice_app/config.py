@@ -17,6 +17,7 @@ ENVIRONMENT: dict[str, str] = {
     "VOICE_APP_RUN_DIR": "where sockets of running pipelines are (default: a private folder in TMPDIR)",
     "VOICE_APP_LOG": "log level: debug, info, warning, error, critical (default info; a command's: critical)",
     "VOICE_APP_LOG_FORMAT": "text or json (default text)",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "where traces of turns go (needs the extra otel; default: nowhere)",
 }
 """Every environment variable that the app reads, with its meaning."""
 
