@@ -22,7 +22,7 @@ from wire_client import LOUD, WireClient, wire_client
 
 from voice_app import messages as m
 from voice_app.errors import ConfigError
-from voice_app.server import auth
+from voice_app.server import auth, connection
 from voice_app.server.admission import Admission, Full
 from voice_app.server.hub import Hub, make_hub
 from voice_app.server.settings import ServerSettings, TalkSettings
@@ -504,6 +504,37 @@ async def test_client_secrets_open_the_session_they_were_made_for(redis: Embedde
         subprotocols = ["realtime", f"openai-insecure-api-key.{made['value']}"]
         async with wire_client(port, subprotocols=subprotocols) as client:
             assert client.events[0]["session"]["instructions"] == "Sing."
+
+
+async def test_keys_in_the_store(redis: EmbeddedRedis):
+    pipeline = FakePipeline(answer)
+    async with keeping(redis, pipeline, auth.Keys({}, in_store=True)) as (port, hub):
+        assert hub.store
+        kept = b'{"name":"carol","limits":{"sessions":2}}'
+        await hub.store.put(f"key:{auth.hashed('c')}", kept, 60)
+        async with wire_client(port, additional_headers={"api-key": "c"}) as client:
+            assert client.kinds == ["session.created"]
+        with pytest.raises(InvalidStatus):
+            await connect(f"ws://127.0.0.1:{port}/v1/realtime", additional_headers={"api-key": "d"})
+
+
+async def test_a_key_has_so_many_audio_minutes_a_day(redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch):
+    """Counted over all its talks."""
+    monkeypatch.setattr(connection, "ACCOUNT_EVERY_S", 0.05)
+    keys = auth.Keys({auth.hashed("k"): auth.Key("dave", auth.Limits(audio_minutes=1))})
+    pipeline = FakePipeline(answer)
+    headers = {"api-key": "k"}
+    async with keeping(redis, pipeline, keys) as (port, _):
+        async with wire_client(port, additional_headers=headers) as client:
+            await client.update(audio=MANUAL)
+            await client.append(LOUD * 400)
+            await asyncio.sleep(0.3)
+            await client.say("Still there?")
+            await client.until("conversation.item.done")
+        async with wire_client(port, additional_headers=headers) as client:
+            await client.update(audio=MANUAL)
+            await client.append(LOUD * 250)
+            assert (await client.until("error", 3))["error"]["code"] == "insufficient_quota"
 
 
 async def test_while_redis_is_away_talks_go_on_and_new_ones_are_told(redis: EmbeddedRedis):

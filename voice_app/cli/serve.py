@@ -8,6 +8,7 @@ import msgspec
 from voice_app.cli import checks, options
 from voice_app.errors import ConfigError
 from voice_app.models import registry
+from voice_app.models.local.catalogue import MODELS
 
 TURNS_OF_A_TALK = 2
 """Most turns that a talk has in the pipeline at once: one that is answered, and one that is begun before the
@@ -22,6 +23,7 @@ def add_parser(commands) -> None:
     parser.add_argument("--port", type=int, default=8000, help="port to listen on (default: 8000)")
     access = parser.add_argument_group("access")
     access.add_argument("--keys", type=Path, metavar="FILE", help="API keys: a TOML file of their hashes")
+    access.add_argument("--store-keys", action="store_true", help="API keys are in the session store")
     access.add_argument("--open", action="store_true", help="let everybody in, though others can reach it")
     access.add_argument(
         "--origin", action="append", default=[], metavar="URL", help="a page that may connect (repeatable)"
@@ -29,6 +31,9 @@ def add_parser(commands) -> None:
     access.add_argument("--max-talks", type=int, default=64, metavar="N", help="talks at once (default: 64)")
     parser.add_argument(
         "--no-speculation", action="store_true", help="start no work before a turn is surely over"
+    )
+    parser.add_argument(
+        "--turn-model", type=Path, metavar="FILE", help="smart-turn for semantic_vad (default: its own)"
     )
     keeping = parser.add_argument_group("keeping talks")
     keeping.add_argument("--redis", metavar="URL", help="session store (default: a Redis of its own)")
@@ -62,10 +67,19 @@ def run(arguments: argparse.Namespace) -> int:
             redis=arguments.redis,
             data=arguments.data,
             keys=arguments.keys,
+            store_keys=arguments.store_keys,
             open_to_all=arguments.open,
+            turn_model=arguments.turn_model or _pulled_turn_model(),
             settings=settings,
         ),
     )
+
+
+def _pulled_turn_model() -> Path | None:
+    """The end-of-turn model that comes with the local pack, where it has been pulled."""
+    model = MODELS["turn_taking"]
+    path = model.folder / next(file.name for file in model.files if file.name.startswith("smart-turn"))
+    return path if path.is_file() else None
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ from voice_app.errors import StoreError
 from voice_app.pipeline import graph
 from voice_app.pipeline.client import PipelineStatus, WorkerState
 from voice_app.server import auth
-from voice_app.server.client_secrets import make_secret
+from voice_app.server.client_secrets import find_key, make_secret
 from voice_app.server.hub import Hub, make_hub
 from voice_app.server.page import mount_page
 from voice_app.server.pipeline import Pipeline
@@ -79,17 +79,18 @@ def _add_api(app: FastAPI, hub: Hub) -> None:
             "model": hub.settings.talk.model,
             "client_events": list(EVENT_TYPES),
             "audio_formats": ["audio/pcm", "audio/pcmu", "audio/pcma"],
-            "turn_detection": ["server_vad"],
+            "turn_detection": ["server_vad"] + ["semantic_vad"] * hub.settings.talk.semantic_vad,
             "input_audio_transcription": hub.settings.talk.transcribes,
             "extensions": [name for name in Extensions.model_fields if name != "resume" or hub.store],
         }
 
     @app.post("/v1/realtime/client_secrets")
     async def client_secrets(request: Request) -> JSONResponse:
-        key = auth.OPEN if not hub.keys else hub.keys.find(auth.credential(request.headers, ()) or "")
-        if key is None:
-            return _refused(401, INVALID_REQUEST, "invalid_api_key", "Incorrect API key provided.")
         try:
+            shown = auth.credential(request.headers, ()) or ""
+            key = await find_key(hub, shown) if hub.keys else auth.OPEN
+            if key is None:
+                return _refused(401, INVALID_REQUEST, "invalid_api_key", "Incorrect API key provided.")
             body = await request.json() if await request.body() else {}
             return JSONResponse(await make_secret(hub, key, body))
         except ProtocolError as error:

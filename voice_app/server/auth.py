@@ -46,13 +46,16 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Keys:
-    """The keys that are known, by their SHA-256 (keys are random and long: nothing slower is needed)."""
+    """The keys that are known, by their SHA-256 (keys are random and long: nothing slower is needed).
+    `in_store`: others may be in the session store, as `voice-app:key:HASH`."""
 
-    def __init__(self, by_hash: Mapping[str, Key]) -> None:
+    def __init__(self, by_hash: Mapping[str, Key], *, in_store: bool = False) -> None:
         self._by_hash = dict(by_hash)
+        self.in_store = in_store
 
-    def __len__(self) -> int:
-        return len(self._by_hash)
+    def __bool__(self) -> bool:
+        """Whether a key has to be shown."""
+        return bool(self._by_hash) or self.in_store
 
     def find(self, secret: str) -> Key | None:
         return self._by_hash.get(hashed(secret))

@@ -12,7 +12,7 @@ from voice_app.server.hub import Hub
 from voice_app.server.protocol.config import Config, update
 from voice_app.server.protocol.errors import ProtocolError, from_validation
 from voice_app.server.protocol.items import Model
-from voice_app.server.session.session import default_config
+from voice_app.server.session.effective import default_config
 
 PREFIX = "ek_"
 
@@ -50,6 +50,15 @@ async def make_secret(hub: Hub, key: auth.Key, body: object) -> dict[str, Any]:
     expires_at = int(time.time()) + asked.expires_after.seconds
     session = {"id": "sess_" + secrets.token_hex(10), "object": "realtime.session", **config.to_wire()}
     return {"value": value, "expires_at": expires_at, "session": {**session, "expires_at": 0}}
+
+
+async def find_key(hub: Hub, shown: str) -> auth.Key | None:
+    """The key that is `shown`, from the file or the store. Raises StoreError."""
+    key = hub.keys.find(shown)
+    if key is not None or not hub.keys.in_store or hub.store is None:
+        return key
+    kept = await hub.store.get(f"key:{auth.hashed(shown)}")
+    return None if kept is None else msgspec.json.decode(kept, type=auth.Key)
 
 
 async def find_secret(hub: Hub, shown: str) -> tuple[auth.Key, Config] | None:

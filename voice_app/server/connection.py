@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from voice_app.errors import StoreError
@@ -14,7 +15,8 @@ from voice_app.server.hub import Hub
 from voice_app.server.outbox import Outbox
 from voice_app.server.protocol.config import Config, Extensions, Transcription
 from voice_app.server.protocol.errors import ProtocolError
-from voice_app.server.session.session import Session, default_config
+from voice_app.server.session.effective import default_config
+from voice_app.server.session.session import Session
 from voice_app.server.store.records import Changes, StoredTalk
 from voice_app.server.store.redis_store import Talk
 
@@ -71,7 +73,8 @@ class Connection:
         return await self._hub.store.resume(token, self._overtaken, self._everything)
 
     def _session(self, config: Config | None, stored: StoredTalk | None) -> Session:
-        talk = self._hub.settings.talk
+        per_minute = self._key.limits.image_bytes_per_minute
+        talk = replace(self._hub.settings.talk, image_bytes_per_minute=per_minute)
         if config is None:
             config = default_config(talk)
         if self._query.get("intent") == "transcription":
@@ -115,6 +118,8 @@ class Connection:
             keep=self._keep if talk is not None else None,
             acted=self._acted,
             dialect=self._dialect,
+            judge=hub.judge,
+            trace=hub.tracer.turn if hub.tracer is not None else None,
         )
         hub.drivers.add(driver)
         accounting = asyncio.create_task(self._account(driver), name="accounting")

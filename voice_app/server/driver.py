@@ -9,13 +9,14 @@ does not read can so delay nothing but its own messages.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from voice_app.errors import VoiceAppError
-from voice_app.messages import TurnId
+from voice_app.messages import StageTiming, TurnDone, TurnId
 from voice_app.server.limits import Bucket
 from voice_app.server.metrics import Metrics
 from voice_app.server.outbox import Outbox
@@ -24,6 +25,7 @@ from voice_app.server.protocol.errors import ProtocolError
 from voice_app.server.protocol.server_events import Event
 from voice_app.server.session.actions import (
     Action,
+    AskTurnEnd,
     Cancel,
     Close,
     Count,
@@ -84,7 +86,8 @@ class Dialect(Protocol):
 class Driver:
     """Runs one session. `keep` gets the id and the encoding of every event sent that is not audio, `acted` is
     called whenever the session may have changed. `events_per_s`: what the client may send. `dialect`
-    translates both ways for a client that speaks another."""
+    translates both ways for a client that speaks another. `judge` says how likely a turn is complete. `trace`
+    is told of every turn that is done: its wall clock at the start in ns, and the times of its stages."""
 
     def __init__(
         self,
@@ -100,6 +103,8 @@ class Driver:
         keep: Callable[[str, bytes], None] | None = None,
         acted: Callable[[], None] = lambda: None,
         dialect: Dialect | None = None,
+        judge: Callable[[np.ndarray], Awaitable[float]] | None = None,
+        trace: Callable[[TurnId, int, dict[str, StageTiming]], None] | None = None,
     ) -> None:
         self.session = session
         self._socket = socket
@@ -111,9 +116,11 @@ class Driver:
         self._keep = keep
         self._acted = acted
         self._dialect = dialect
+        self._judge = judge
+        self._trace = trace
         self._allowance = Bucket(events_per_s, 2 * events_per_s)
         self._noticed_at = float("-inf")
-        self._readers: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._moved = asyncio.Event()
         """Set whenever the session was told something: there may be room again."""
         self._timer: asyncio.TimerHandle | None = None
@@ -155,9 +162,9 @@ class Driver:
             self.act()
             if self._timer is not None:
                 self._timer.cancel()
-            for task in (*parts, *self._readers):
+            for task in (*parts, *self._tasks):
                 task.cancel()
-            await asyncio.gather(*parts, *self._readers, return_exceptions=True)
+            await asyncio.gather(*parts, *self._tasks, return_exceptions=True)
 
     async def _part(self, close: Close) -> None:
         """Let what was sent before leave, then close."""
@@ -202,6 +209,7 @@ class Driver:
 
     async def _read(self, turn: TurnId, stream: TurnEvents) -> None:
         """One turn's events; the next is taken only when the session has room for it."""
+        submitted_ns = time.time_ns()
         try:
             async for event in stream:
                 while not self.session.room(turn):
@@ -209,6 +217,8 @@ class Driver:
                     await self._moved.wait()
                 self.session.event(turn, event, now())
                 self.act()
+                if isinstance(event, TurnDone) and self._trace is not None:
+                    self._trace(turn, submitted_ns, event.stages)
         except VoiceAppError as error:
             self.session.failed(turn, error, now())
             self.act()
@@ -260,6 +270,8 @@ class Driver:
                 self._send(action)
             case SendBinary(data, response):
                 self._outbox.put(data, response)
+            case AskTurnEnd(samples, pause):
+                self._start(self._ask_turn_end(samples, pause))
             case DropAudio(response):
                 self._outbox.drop_audio(response)
             case Observe(measure, seconds):
@@ -290,13 +302,23 @@ class Driver:
             # The session hears of it as of any failure, but not while it still decides.
             asyncio.get_running_loop().call_soon(self._refused, turn, error)
             return
-        reader = asyncio.create_task(self._read(turn, stream), name=f"turn {turn.turn}")
-        self._readers.add(reader)
-        reader.add_done_callback(self._reader_done)
+        self._start(self._read(turn, stream))
 
-    def _reader_done(self, reader: asyncio.Task[None]) -> None:
-        self._readers.discard(reader)
-        if not reader.cancelled() and (fault := reader.exception()) is not None:
+    async def _ask_turn_end(self, samples: np.ndarray, pause: int) -> None:
+        if self._judge is not None:
+            probability = await self._judge(samples)
+            self.session.judged(pause, probability, now())
+            self.act()
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        """Run beside the talk, no longer than it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
             # A fault of ours, not of the turn (that would be a typed error): end the session over it.
             self._fault = fault
             self._over.set()

@@ -2,8 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
+import numpy as np
+
+from voice_app.messages import StageTiming, TurnId
 from voice_app.server.admission import Admission
 from voice_app.server.auth import Keys
 from voice_app.server.driver import Driver
@@ -16,6 +21,14 @@ from voice_app.server.store.redis_store import RedisStore
 log = logging.getLogger(__name__)
 
 
+class Tracer(Protocol):
+    """`voice_app.server.tracing.TurnTracer`, which needs an extra."""
+
+    def turn(self, turn: TurnId, submitted_ns: int, stages: dict[str, StageTiming]) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True)
 class Hub:
     """`store` None: talks are not kept (a server that is not `serve`d, such as in a test)."""
@@ -26,6 +39,10 @@ class Hub:
     store: RedisStore | None
     metrics: Metrics
     admission: Admission
+    judge: Callable[[np.ndarray], Awaitable[float]] | None = None
+    """How likely a turn is complete, where there is a model for it."""
+    tracer: Tracer | None = None
+    """Is told of every turn, where somebody wants traces."""
     drivers: set[Driver] = field(default_factory=set)
     _left: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -2,13 +2,16 @@
 
 import asyncio
 import logging
+import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
 import uvicorn
 
 from voice_app import config as configs
@@ -18,7 +21,8 @@ from voice_app.errors import ConfigError
 from voice_app.pipeline.client import PipelineClient
 from voice_app.server.app import create_app
 from voice_app.server.auth import Keys, check_address, load_keys
-from voice_app.server.hub import Hub, make_hub
+from voice_app.server.end_of_turn import EndOfTurn
+from voice_app.server.hub import Hub, Tracer, make_hub
 from voice_app.server.settings import ServerSettings
 from voice_app.server.store.embedded import EmbeddedRedis, free_folder
 from voice_app.server.store.redis_store import RedisStore
@@ -35,14 +39,17 @@ PACKS_WITH_WORDS = ("local",)
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
     """What `serve` is told beside the pipeline. `redis`: a URL; None: a Redis of our own over `data`.
-    `keys`: a file (`voice_app.server.auth.load_keys`). `open_to_all`: no keys, though others can reach it."""
+    `keys`: a file (`voice_app.server.auth.load_keys`); `store_keys`: they are in the store. `open_to_all`: no
+    keys, though others can reach it. `turn_model`: smart-turn's ONNX file, for semantic_vad."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     redis: str | None = None
     data: Path | None = None
     keys: Path | None = None
+    store_keys: bool = False
     open_to_all: bool = False
+    turn_model: Path | None = None
     settings: ServerSettings = field(default_factory=ServerSettings)
 
 
@@ -50,7 +57,7 @@ def serve(config: PipelineConfig, options: ServeOptions) -> int:
     """Serve until SIGTERM or SIGINT; gives the exit code. Raises ConfigError if the address cannot be had,
     and whatever keeps the pipeline or the store from starting."""
     logs.set_up()
-    keys = load_keys(options.keys) if options.keys else Keys({})
+    keys = load_keys(options.keys) if options.keys else Keys({}, in_store=options.store_keys)
     check_address(options.host, has_keys=bool(keys), open_to_all=options.open_to_all)
     with listen(options.host, options.port) as listener:
         asyncio.run(_serve(config, options, keys, listener))
@@ -94,15 +101,51 @@ async def _serve(config: PipelineConfig, options: ServeOptions, keys: Keys, list
     settings = _settings(config, options)
     async with _store(options) as store:
         hub = make_hub(pipeline, settings, keys, store)
+        if options.turn_model is not None:
+            hub.judge = _judge(options.turn_model)
+        hub.tracer = _tracer()
         if not keys:
             _report("no API keys: everybody who can reach this server may use it")
-        await _run(pipeline, hub, listener)
+        try:
+            await _run(pipeline, hub, listener)
+        finally:
+            if hub.tracer is not None:
+                hub.tracer.close()
+
+
+def _tracer() -> Tracer | None:
+    """Where the environment says where traces go. Raises ConfigError if OpenTelemetry is not there."""
+    if not os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+        return None
+    try:
+        from voice_app.server.tracing import TurnTracer
+    except ImportError as error:
+        raise ConfigError(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry is missing: install voice-app[otel]"
+        ) from error
+    return TurnTracer()
+
+
+def _judge(model: Path) -> Callable[[np.ndarray], Awaitable[float]]:
+    """The end-of-turn model, beside the event loop."""
+    end_of_turn = EndOfTurn(model)
+    thread = ThreadPoolExecutor(1, thread_name_prefix="end of turn")
+
+    async def judge(samples: np.ndarray) -> float:
+        return await asyncio.get_running_loop().run_in_executor(thread, end_of_turn.probability, samples)
+
+    return judge
 
 
 def _settings(config: PipelineConfig, options: ServeOptions) -> ServerSettings:
     """The options' settings for this pack."""
     given = options.settings
-    talk = replace(given.talk, model=config.pack.pack, transcribes=config.pack.pack in PACKS_WITH_WORDS)
+    talk = replace(
+        given.talk,
+        model=config.pack.pack,
+        transcribes=config.pack.pack in PACKS_WITH_WORDS,
+        semantic_vad=options.turn_model is not None,
+    )
     return replace(given, host=options.host, port=options.port, talk=talk)
 
 

@@ -14,7 +14,8 @@ class TalkSettings:
     `lead_s`: audio is sent at most so far ahead of the listener's ear. `speculate_ms`: silence after which
     the work on a turn starts (None: when the turn is over). `interrupt_ms`: speech of this length interrupts
     a reply; shorter speech is judged by its words where the pack tells them (`transcribes`), else passed
-    over. `audio_kept_s`: seconds of the user's recordings that a talk keeps."""
+    over. `semantic_vad`: a model says whether a turn sounds complete. `audio_kept_s`: seconds of the user's
+    recordings that a talk keeps."""
 
     model: str = "local"
     instructions: str = DEFAULT_INSTRUCTIONS
@@ -22,6 +23,7 @@ class TalkSettings:
     speculate_ms: int | None = 160
     interrupt_ms: int = 400
     transcribes: bool = True
+    semantic_vad: bool = False
     audio_kept_s: float = 120.0
     session_s: float = 3600.0
     pictures_per_prompt: int = 4

@@ -10,7 +10,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from voice_app.errors import StoreError
 from voice_app.server import auth
 from voice_app.server.admission import Full
-from voice_app.server.client_secrets import find_secret
+from voice_app.server.client_secrets import find_key, find_secret
 from voice_app.server.connection import Connection, NoSuchTalk, new_id
 from voice_app.server.driver import Dialect
 from voice_app.server.hub import Hub
@@ -100,11 +100,9 @@ async def _who(socket: WebSocket, hub: Hub, subprotocols: list[str]) -> tuple[au
     shown = auth.credential(socket.headers, subprotocols)
     if shown is None:
         raise Refusal(401, "missing_api_key", "Show an API key: Authorization: Bearer KEY.")
-    key = hub.keys.find(shown)
-    if key is not None:
-        return key, None
     try:
-        found = await find_secret(hub, shown)
+        key = await find_key(hub, shown)
+        found = (key, None) if key is not None else await find_secret(hub, shown)
     except StoreError as error:
         raise Refusal(503, error.code, error.message) from error
     if found is None:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 from voice_app.messages import TurnId, TurnRequest
 from voice_app.server.protocol.server_events import Event
 
@@ -39,6 +41,14 @@ class Submit:
 @dataclass(frozen=True, slots=True)
 class Cancel:
     turn: TurnId
+
+
+@dataclass(frozen=True, slots=True)
+class AskTurnEnd:
+    """Find out how likely `samples` [n] float32 at 16 kHz are a complete turn; `pause` names the question."""
+
+    samples: np.ndarray
+    pause: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,4 +97,4 @@ class Count:
     label: str
 
 
-Action = Send | SendBinary | DropAudio | Submit | Cancel | Close | Observe | Count
+Action = Send | SendBinary | DropAudio | Submit | Cancel | AskTurnEnd | Close | Observe | Count

@@ -14,6 +14,10 @@ MAX_ITEMS = 2_000
 """A talk of half an hour makes some hundreds. Beyond, the oldest are forgotten."""
 
 
+TRUNCATE_SLACK_MS = 250
+"""Real clients count up to so much more than there was; beyond, it is an error."""
+
+
 class Text(msgspec.Struct, tag="text"):
     text: str
 
@@ -157,6 +161,44 @@ class Conversation:
         """The item is not as it was."""
         if item_id in self._by_id:
             self.changed.add(item_id)
+
+    def known(self, item_id: str, verb: str) -> Item:
+        """The item that the client wants to `verb` (retrieve, delete, truncate)."""
+        item = self._by_id.get(item_id)
+        if item is None:
+            raise ProtocolError(
+                f"item_{verb}_invalid_item_id",
+                f"Error: cannot {verb} item: the item with id '{item_id}' does not exist.",
+                param="item_id",
+            )
+        return item
+
+    def truncate(self, item_id: str, content_index: int, end_ms: int) -> int:
+        """Of a spoken answer, only the first `end_ms` were heard; gives how much that is in effect."""
+        item = self.known(item_id, "truncate")
+        part = item.content[0] if isinstance(item, MessageItem) and item.content else None
+        if not isinstance(part, Spoken):
+            raise ProtocolError(
+                "unsupported_content_type",
+                "Only model output audio messages can be truncated.",
+                param="item_id",
+            )
+        if content_index != 0:
+            raise ProtocolError(
+                "invalid_value",
+                f"Invalid value for 'content_index': item '{item_id}' has one content part, 0.",
+                param="content_index",
+            )
+        length_ms = round(part.sent_s * 1000)
+        if end_ms > length_ms + TRUNCATE_SLACK_MS:
+            raise ProtocolError(
+                "invalid_value",
+                f"Audio content of {length_ms}ms is already shorter than {end_ms}ms",
+                param="audio_end_ms",
+            )
+        part.cut_s = min(end_ms, length_ms) / 1000
+        self.touch(item_id)
+        return min(end_ms, length_ms)
 
     def get(self, item_id: str) -> Item | None:
         return self._by_id.get(item_id)

@@ -4,6 +4,7 @@ The turn machine says what happens to the user's turn; here that becomes items, 
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from voice_app.errors import VoiceAppError
 from voice_app.server.protocol import config as cfg
 from voice_app.server.protocol import server_events as events
 from voice_app.server.session import turns
-from voice_app.server.session.actions import Count, Measure, Observe, Tally
+from voice_app.server.session.actions import AskTurnEnd, Count, Measure, Observe, Tally
 from voice_app.server.session.camera import Camera
 from voice_app.server.session.context import Context
 from voice_app.server.session.conversation import Content, Item, MessageItem, Picture, Recording
@@ -25,6 +26,12 @@ from voice_app.server.session.transcripts import Transcripts
 from voice_app.server.session.words import is_back_channel
 from voice_app.server.settings import TalkSettings
 
+COMPLETE = 0.5
+"""A turn that is so likely complete sounds complete (smart-turn's own threshold)."""
+SOUNDS_S = 8
+"""Seconds of a turn that are judged."""
+EAGERNESS = {"high": (250, 2_000), "medium": (400, 4_000), "auto": (400, 4_000), "low": (700, 8_000)}
+"""semantic_vad: ms of silence that end a turn which sounds complete, and any turn (the protocol's maxima)."""
 PROMPT_ITEMS = 128
 """Most items of the conversation in a prompt, unless `truncation` is disabled; the models cut by tokens."""
 PROMPT_KEEP = 0.8
@@ -43,6 +50,7 @@ class Floor:
         self._hearing = Hearing(microphone, turn_rules(config, context.settings))
         self._taken = False
         self._held_at = 0.0
+        self._pause = 0
         self.user_item = context.new_id("item")
         """The id that the user's next turn will have."""
         self._due: str | None = None
@@ -114,6 +122,10 @@ class Floor:
                 self._context.act(Count(Tally.OVERLAP, "passed"))
             case turns.Speculate(start_ms, end_ms):
                 self._speculate(start_ms, end_ms)
+            case turns.AskComplete(start_ms, end_ms):
+                self._pause += 1
+                recent = self._hearing.cut(max(start_ms, end_ms - SOUNDS_S * 1000), end_ms)
+                self._context.act(AskTurnEnd(recent.astype(np.float32) / 32768.0, self._pause))
             case turns.DropSpeculation():
                 self.replies.drop_speculation()
             case turns.SpeechStopped(start_ms, end_ms):
@@ -198,6 +210,13 @@ class Floor:
         self.replies.stop_all(now)
         self._transcripts.stop()
 
+    def judged(self, pause: int, probability: float, now: float) -> None:
+        """How likely the turn is complete, as far as it was heard in `pause`."""
+        if pause == self._pause:
+            complete = probability >= COMPLETE
+            self._do(self._hearing.sounds_complete(complete=complete, now=now), now)
+            self.settle(now)
+
     def settle(self, now: float) -> None:
         """Tell the turn machine when the floor changes hands, and answer what waited for that."""
         if self._due is not None and self.replies.active is None:
@@ -212,16 +231,22 @@ class Floor:
 def turn_rules(config: cfg.Config, talk: TalkSettings) -> turns.Rules:
     """How turns are told apart in a session of this configuration."""
     detection = config.audio.input.turn_detection
-    if not isinstance(detection, cfg.ServerVad):
+    if detection is None:
         return turns.Rules()
     answers = detection.create_response and config.type == "realtime"
     speculate_ms = talk.speculate_ms if answers else None
-    return turns.Rules(
-        prefix_ms=detection.prefix_padding_ms,
-        silence_ms=detection.silence_duration_ms,
+    rules = turns.Rules(
         speculate_ms=speculate_ms,
         interrupt=detection.interrupt_response,
         interrupt_ms=talk.interrupt_ms,
         judge_words=talk.transcribes and speculate_ms is not None,
+    )
+    if isinstance(detection, cfg.SemanticVad):
+        sure_ms, longest_ms = EAGERNESS[detection.eagerness]
+        return replace(rules, silence_ms=longest_ms, sure_ms=sure_ms)
+    return replace(
+        rules,
+        prefix_ms=detection.prefix_padding_ms,
+        silence_ms=detection.silence_duration_ms,
         idle_ms=detection.idle_timeout_ms,
     )

@@ -79,6 +79,10 @@ class Hearing:
         """What the sound over the reply turned out to be."""
         yield from self._step(turns.Words(back_channel), now)
 
+    def sounds_complete(self, *, complete: bool, now: float) -> Iterator[turns.Action]:
+        """Whether the turn sounds complete, in the pause in which that was asked."""
+        yield from self._step(turns.SoundsComplete(complete), now)
+
     def reply_started(self, now: float) -> Iterator[turns.Action]:
         yield from self._step(turns.ReplyStarted(), now)
 

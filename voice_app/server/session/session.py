@@ -23,6 +23,7 @@ from voice_app.server.session import camera
 from voice_app.server.session.actions import Action, Cancel, Close, Count, Tally
 from voice_app.server.session.context import Context
 from voice_app.server.session.conversation import Conversation, Item, MessageItem, Picture, Spoken, duplicate
+from voice_app.server.session.effective import default_config, effective, shown_extensions
 from voice_app.server.session.floor import Floor
 from voice_app.server.session.item_wire import decode_base64, from_wire, item_events, to_wire
 from voice_app.server.session.microphone import Microphone
@@ -31,18 +32,10 @@ from voice_app.server.session.vad import WebRtcDetector
 from voice_app.server.settings import TalkSettings
 from voice_app.server.store.records import Changes, StoredTalk, encode_item
 
-TRUNCATE_SLACK_MS = 250
-"""Real clients count up to so much more than there was; beyond, it is an error."""
-
 
 def webrtc_microphone(config: cfg.AudioInput) -> Microphone:
     """A microphone whose frames WebRTC's detector judges."""
     return Microphone(config, WebRtcDetector)
-
-
-def default_config(settings: TalkSettings) -> cfg.Config:
-    """What a session is until its client says otherwise."""
-    return cfg.Config(model=settings.model, instructions=settings.instructions)
 
 
 class Session:
@@ -179,6 +172,11 @@ class Session:
         self._floor.event(turn, event, now)
         self._settle(now)
 
+    def judged(self, pause: int, probability: float, now: float) -> None:
+        """The answer to `AskTurnEnd`."""
+        self._floor.judged(pause, probability, now)
+        self._settle(now)
+
     def failed(self, turn: m.TurnId, error: VoiceAppError, now: float) -> None:
         """The pipeline lost a turn."""
         self._floor.failed(turn, error)
@@ -236,10 +234,10 @@ class Session:
             case client.ItemCreate():
                 self._create_item(event, now)
             case client.ItemRetrieve():
-                item = self._item(event.item_id, "retrieve", "retrieving")
+                item = self.conversation.known(event.item_id, "retrieve")
                 self._send(events.item_retrieved(to_wire(item, audio=self.config.audio.input.format)))
             case client.ItemDelete():
-                self._item(event.item_id, "delete", "deleting")
+                self.conversation.known(event.item_id, "delete")
                 self.conversation.delete(event.item_id)
                 self._send(events.item_deleted(event.item_id))
             case client.ItemTruncate():
@@ -277,7 +275,7 @@ class Session:
 
     def _update(self, patch: dict[str, Any], now: float) -> None:
         updated = cfg.update(self.config, patch, voice_frozen=self._voice_frozen)
-        self.config = self._effective(updated)
+        self.config = effective(updated, self._settings)
         self._config_changed = True
         self._context.transcripts = self.config.audio.input.transcription is not None
         self._floor.configure(self.config, now)
@@ -292,22 +290,6 @@ class Session:
             for part in item.content
         )
 
-    def _effective(self, config: cfg.Config) -> cfg.Config:
-        """What is asked for and not to be had here is replaced; `session.updated` shows it."""
-        heard = config.audio.input
-        changes: dict[str, Any] = {}
-        if isinstance(heard.turn_detection, cfg.SemanticVad):
-            changes["turn_detection"] = cfg.ServerVad(
-                create_response=heard.turn_detection.create_response,
-                interrupt_response=heard.turn_detection.interrupt_response,
-            )
-        if heard.transcription is not None and not self._settings.transcribes:
-            changes["transcription"] = None
-        if not changes:
-            return config
-        heard = heard.model_copy(update=changes)
-        return config.model_copy(update={"audio": config.audio.model_copy(update={"input": heard})})
-
     def _create_item(self, event: client.ItemCreate, now: float) -> None:
         item = from_wire(event.item, self._new_id, self.config.audio.input.format)
         if item.id == self._floor.user_item:
@@ -318,43 +300,10 @@ class Session:
         previous = self.conversation.add(item, event.previous_item_id)
         self._send(*item_events(item, previous))
 
-    def _item(self, item_id: str, verb: str, doing: str) -> Item:
-        item = self.conversation.get(item_id)
-        if item is None:
-            raise ProtocolError(
-                f"item_{verb}_invalid_item_id",
-                f"Error {doing} item: the item with id '{item_id}' does not exist.",
-                param="item_id",
-            )
-        return item
-
     def _truncate(self, event: client.ItemTruncate, now: float) -> None:
-        item = self._item(event.item_id, "truncate", "truncating")
-        part = item.content[0] if isinstance(item, MessageItem) and item.content else None
-        if not isinstance(part, Spoken):
-            raise ProtocolError(
-                "unsupported_content_type",
-                "Only model output audio messages can be truncated.",
-                param="item_id",
-            )
-        if event.content_index != 0:
-            raise ProtocolError(
-                "invalid_value",
-                f"Invalid value for 'content_index': item '{item.id}' has one content part, 0.",
-                param="content_index",
-            )
-        length_ms = round(part.sent_s * 1000)
-        if event.audio_end_ms > length_ms + TRUNCATE_SLACK_MS:
-            raise ProtocolError(
-                "invalid_value",
-                f"Audio content of {length_ms}ms is already shorter than {event.audio_end_ms}ms",
-                param="audio_end_ms",
-            )
-        end_ms = min(event.audio_end_ms, length_ms)
-        part.cut_s = end_ms / 1000
-        self.conversation.touch(item.id)
-        self._floor.replies.truncated(item.id, now)
-        self._send(events.item_truncated(item.id, 0, end_ms))
+        end_ms = self.conversation.truncate(event.item_id, event.content_index, event.audio_end_ms)
+        self._floor.replies.truncated(event.item_id, now)
+        self._send(events.item_truncated(event.item_id, 0, end_ms))
 
     # ------------------------------------------------------------------------------------------ responses
 
@@ -412,24 +361,6 @@ class Session:
             **self.config.to_wire(),
             "expires_at": self._expires_unix,
         }
-        if extensions := self._extensions():
+        if extensions := shown_extensions(self.config, self._settings, self.resumption):
             shown["extensions"] = extensions
-        return shown
-
-    def _extensions(self) -> dict[str, Any]:
-        """Those that are on, each with what a client needs to know."""
-        asked = self.config.extensions
-        shown: dict[str, Any] = {}
-        if asked.camera:
-            shown["camera"] = {
-                "frames_kept": camera.FRAMES_KEPT,
-                "max_frame_bytes": camera.MAX_FRAME_BYTES,
-                "bytes_per_minute": self._settings.image_bytes_per_minute,
-            }
-        if asked.binary_audio:
-            shown["binary_audio"] = {}
-        if asked.word_times:
-            shown["word_times"] = {}
-        if asked.resume and self.resumption is not None:
-            shown["resume"] = self.resumption
         return shown

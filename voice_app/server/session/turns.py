@@ -13,176 +13,44 @@ as an interruption once it lasts `interrupt_ms`, or if its words say so; else th
 was held. So a cough, a door or an "mm-hm" costs nothing.
 """
 
-from dataclasses import dataclass
-from enum import Enum
-
-import msgspec
 from msgspec.structs import replace
 
+from voice_app.server.session.turn_types import (
+    Action,
+    AskComplete,
+    Cleared,
+    Committed,
+    Deaf,
+    DropSpeculation,
+    Event,
+    Frame,
+    Hold,
+    IdleTimeout,
+    Interrupt,
+    Release,
+    ReplyEnded,
+    ReplyStarted,
+    Rules,
+    SoundsComplete,
+    Speculate,
+    SpeechStarted,
+    SpeechStopped,
+    State,
+    Tick,
+    User,
+    Words,
+)
 from voice_app.server.session.vad import FRAME_MS
 
 FALSE_START_MS = 100
 """Silence after which a sound that was too short to be speech is forgotten."""
 RESUME_MS = 40
 """Speech that ends a pause: one frame alone may be noise."""
+OVERLAP_MS = 600
+"""A sound over a reply that was not judged by its words so long after it was one is passed over."""
 GAP_S = 0.2
 """Packets that stay away this long count as silence from the last one on."""
 
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How turns are told apart. `interrupt_ms` 0: any speech interrupts a reply."""
-
-    prefix_ms: int = 300
-    silence_ms: int = 500
-    speculate_ms: int | None = 160
-    onset_ms: int = 60
-    interrupt: bool = True
-    interrupt_ms: int = 400
-    judge_words: bool = True
-    """Short sounds during a reply are judged by their words (the pack tells what it heard)."""
-    idle_ms: int | None = None
-    longest_ms: int = 300_000
-    """A turn ends by then, whatever is heard."""
-
-
-class User(Enum):
-    QUIET = "quiet"
-    ONSET = "onset"
-    """A sound that may become speech."""
-    OVERLAP = "overlap"
-    """Speech during a reply, not yet known to be an interruption."""
-    SPEAKING = "speaking"
-
-
-class State(msgspec.Struct, frozen=True):
-    """Everything the machine remembers."""
-
-    user: User = User.QUIET
-    heard_ms: int = 0
-    """End of the last frame."""
-    floor_ms: int = 0
-    """Where the last turn ended: earlier sound is not in the next."""
-    onset_ms: int = 0
-    """Where the present sound began."""
-    start_ms: int = 0
-    """Where the present turn begins, prefix included."""
-    voiced_ms: int = 0
-    silence_ms: int = 0
-    resumed_ms: int = 0
-    last_frame_at: float = 0.0
-    speculating: bool = False
-    replying: bool = False
-    held: bool = False
-    idle_since: float | None = None
-    idle_from_ms: int = 0
-
-
-# ------------------------------------------------------------------------------------------- events
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """20 ms of sound."""
-
-    speech: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What the work that was started early heard the user say."""
-
-    back_channel: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyStarted:
-    """A reply to the talk has begun."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyEnded:
-    """The reply was heard to its end, or stopped."""
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The client ended the turn: the sound so far is it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cleared:
-    """The client wants the sound so far forgotten; who speaks goes on speaking."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deaf:
-    """Turns are no longer told apart by what is heard."""
-
-
-Event = Frame | Tick | Words | ReplyStarted | ReplyEnded | Committed | Cleared | Deaf
-
-
-# ------------------------------------------------------------------------------------------ actions
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechStarted:
-    start_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechStopped:
-    """The turn is over: it is the sound from `start_ms` to `end_ms`."""
-
-    start_ms: int
-    end_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Speculate:
-    """Start the work on the sound from `start_ms` on; show nothing of it yet."""
-
-    start_ms: int
-    end_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class DropSpeculation:
-    """The user went on, or meant nothing: forget the work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Send no more of the reply for now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Go on with the reply."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """The reply is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class IdleTimeout:
-    """Nobody spoke for `idle_ms` after a reply."""
-
-    start_ms: int
-    end_ms: int
-
-
-Action = (
-    SpeechStarted | SpeechStopped | Speculate | DropSpeculation | Hold | Release | Interrupt | IdleTimeout
-)
 Step = tuple[State, list[Action]]
 
 
@@ -196,6 +64,10 @@ def step(state: State, event: Event, now: float, rules: Rules) -> Step:
             return _tick(state, now, rules)
         case Words(back_channel):
             return _words(state, back_channel, rules)
+        case SoundsComplete(complete):
+            if not (state.asked and state.silence_ms):
+                return state, []
+            return _after_silence(replace(state, complete=complete), state.silence_ms, rules)
         case ReplyStarted():
             return replace(state, replying=True, idle_since=None), []
         case ReplyEnded():
@@ -223,11 +95,26 @@ def deadline(state: State, rules: Rules) -> float | None:
 
 
 def _limits(state: State, rules: Rules) -> tuple[int, ...]:
-    if state.user is User.ONSET:
+    """Lengths of silence at which something happens."""
+    if state.user is User.ONSET or (state.user is User.OVERLAP and not rules.judge_words):
         return (FALSE_START_MS,)
-    if rules.speculate_ms is None or state.speculating:
-        return (rules.silence_ms,)
-    return (rules.speculate_ms, rules.silence_ms)
+    limits = [_needed(state, rules)]
+    if rules.speculate_ms is not None and not state.speculating:
+        limits.append(rules.speculate_ms)
+    if _may_ask(state, rules):
+        limits.append(rules.ask_ms)
+    return tuple(limits)
+
+
+def _may_ask(state: State, rules: Rules) -> bool:
+    return rules.sure_ms is not None and state.user is User.SPEAKING and not state.asked
+
+
+def _needed(state: State, rules: Rules) -> int:
+    """How long a silence ends what is heard."""
+    if state.user is User.OVERLAP:
+        return min(rules.silence_ms, OVERLAP_MS)
+    return rules.sure_ms if state.complete and rules.sure_ms is not None else rules.silence_ms
 
 
 def _speech(state: State, rules: Rules) -> Step:
@@ -285,7 +172,7 @@ def _resume(state: State, rules: Rules) -> Step:
     if state.silence_ms and resumed < RESUME_MS:
         return replace(state, resumed_ms=resumed), []
     actions: list[Action] = [DropSpeculation()] if state.speculating else []
-    state = replace(state, silence_ms=0, resumed_ms=resumed, speculating=False)
+    state = replace(state, silence_ms=0, resumed_ms=resumed, speculating=False, asked=False, complete=False)
     if state.user is User.OVERLAP:
         state, more = _overlap(state, rules)
         return state, actions + more
@@ -328,7 +215,10 @@ def _after_silence(state: State, silence_ms: int, rules: Rules) -> Step:
     if rules.speculate_ms is not None and not state.speculating and silence_ms >= rules.speculate_ms:
         state = replace(state, speculating=True)
         actions.append(Speculate(state.start_ms, state.heard_ms))
-    if silence_ms < rules.silence_ms:
+    if _may_ask(state, rules) and silence_ms >= rules.ask_ms:
+        state = replace(state, asked=True)
+        actions.append(AskComplete(state.start_ms, state.heard_ms))
+    if silence_ms < _needed(state, rules):
         return state, actions
     state, more = _end(state) if state.user is User.SPEAKING else _forget(state)
     return state, actions + more
@@ -336,10 +226,16 @@ def _after_silence(state: State, silence_ms: int, rules: Rules) -> Step:
 
 def _end(state: State) -> Step:
     """The turn is over. A speculation is not dropped: it becomes the reply."""
-    return (
-        replace(state, user=User.QUIET, floor_ms=state.heard_ms, speculating=False, silence_ms=0),
-        [SpeechStopped(state.start_ms, state.heard_ms)],
+    ended = replace(
+        state,
+        user=User.QUIET,
+        floor_ms=state.heard_ms,
+        speculating=False,
+        silence_ms=0,
+        asked=False,
+        complete=False,
     )
+    return ended, [SpeechStopped(state.start_ms, state.heard_ms)]
 
 
 def _forget(state: State, floor_ms: int | None = None) -> Step:
@@ -356,6 +252,8 @@ def _forget(state: State, floor_ms: int | None = None) -> Step:
             speculating=False,
             held=False,
             silence_ms=0,
+            asked=False,
+            complete=False,
             floor_ms=state.floor_ms if floor_ms is None else floor_ms,
         ),
         actions,

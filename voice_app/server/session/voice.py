@@ -9,8 +9,8 @@ from voice_app.server.session.playback import PlaybackClock
 
 PIECE_MS = 100
 """Longest audio delta."""
-_TICK_S = 1e-6
-"""Times are sums of floats: what is due at a moment must be due when that moment comes."""
+_TICK_S = 0.001
+"""Times are sums of floats: what is due at a moment must surely be due when that moment comes."""
 
 
 class Voice:
@@ -62,7 +62,7 @@ class Voice:
         """The pieces that may be sent now; they count as sent."""
         pieces: list[bytes] = []
         self.gap_s = self.clock.starved_s(now) if self._pieces and not self.held else 0.0
-        while self._pieces and not self.held and self.clock.ahead_s(now) < self._lead_s + _TICK_S:
+        while self._pieces and not self.held and self.clock.ahead_s(now) < self._lead_s:
             piece = self._pieces.popleft()
             self._queued -= len(piece)
             self.clock.sent(len(piece) / self._per_s, now)
@@ -73,7 +73,7 @@ class Voice:
         """When the next piece may be sent; None: nothing waits for time."""
         if not self._pieces or self.held:
             return None
-        return now + max(0.0, self.clock.ahead_s(now) - self._lead_s)
+        return now + max(0.0, self.clock.ahead_s(now) - self._lead_s + _TICK_S)
 
     def drop(self) -> None:
         """Send nothing more; what was sent plays on."""
