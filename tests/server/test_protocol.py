@@ -486,6 +486,26 @@ def test_a_tool_call_and_its_result():
     t.checker.finish()
 
 
+def test_responses_a_minute():
+    t = VirtualTalk(answer, TalkSettings(responses_per_minute=2))
+    for left in (1, 0):
+        t.send("response.create", response={"output_modalities": ["text"]})
+        t.wait(1)
+        [entry] = t.last("rate_limits.updated")["rate_limits"]
+        assert (entry["name"], entry["limit"], entry["remaining"]) == ("requests", 2, left)
+    t.send("response.create")
+    assert error(t)["code"] == "rate_limit_exceeded"
+    t.speak(1)
+    t.silence(1)
+    assert t.last("error")["error"]["code"] == "rate_limit_exceeded"
+    assert t.kinds.count("response.created") == 2
+    t.wait(60)
+    t.send("response.create")
+    assert t.kinds.count("response.created") == 3
+    t.wait(3)
+    t.checker.finish()
+
+
 def test_a_named_tool_must_be_there(t: VirtualTalk):
     t.send("response.create", response={"tool_choice": {"type": "function", "name": "f"}})
     assert error(t)["code"] == "invalid_value"

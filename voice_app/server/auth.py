@@ -16,13 +16,14 @@ KEY_SUBPROTOCOL = "openai-insecure-api-key."
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one key may use. `events_per_second` and `image_bytes_per_minute` are of one talk; `audio_minutes`
-    of user's sound are of all the key's talks in a day (UTC)."""
+    """What one key may use. `events_per_second`, `responses_per_minute` and `image_bytes_per_minute` are of
+    one talk; `audio_minutes` of the user's sound are of all the key's talks in a day (UTC)."""
 
     sessions: int = 64
     audio_minutes: int = 60 * 24 * 64
     image_bytes_per_minute: int = 64 << 20
     events_per_second: int = 500
+    responses_per_minute: int | None = None
 
 
 class Key(msgspec.Struct, frozen=True):

@@ -73,8 +73,12 @@ class Connection:
         return await self._hub.store.resume(token, self._overtaken, self._everything)
 
     def _session(self, config: Config | None, stored: StoredTalk | None) -> Session:
-        per_minute = self._key.limits.image_bytes_per_minute
-        talk = replace(self._hub.settings.talk, image_bytes_per_minute=per_minute)
+        limits = self._key.limits
+        talk = replace(
+            self._hub.settings.talk,
+            image_bytes_per_minute=limits.image_bytes_per_minute,
+            responses_per_minute=limits.responses_per_minute,
+        )
         if config is None:
             config = default_config(talk)
         if self._query.get("intent") == "transcription":

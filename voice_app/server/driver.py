@@ -15,7 +15,8 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from voice_app.errors import VoiceAppError
+from voice_app.errors import TurnCancelled, VoiceAppError
+from voice_app.log import bind
 from voice_app.messages import StageTiming, TurnDone, TurnId
 from voice_app.server.limits import Bucket
 from voice_app.server.metrics import Metrics
@@ -210,20 +211,24 @@ class Driver:
     async def _read(self, turn: TurnId, stream: TurnEvents) -> None:
         """One turn's events; the next is taken only when the session has room for it."""
         submitted_ns = time.time_ns()
-        try:
-            async for event in stream:
-                while not self.session.room(turn):
-                    self._moved.clear()
-                    await self._moved.wait()
-                self.session.event(turn, event, now())
+        with bind(turn=turn.turn):
+            try:
+                async for event in stream:
+                    while not self.session.room(turn):
+                        self._moved.clear()
+                        await self._moved.wait()
+                    self.session.event(turn, event, now())
+                    self.act()
+                    if isinstance(event, TurnDone) and self._trace is not None:
+                        self._trace(turn, submitted_ns, event.stages)
+            except TurnCancelled:
+                log.debug("the turn was cancelled")
+            except VoiceAppError as error:
+                log.warning("the turn failed: %s", error)
+                self.session.failed(turn, error, now())
                 self.act()
-                if isinstance(event, TurnDone) and self._trace is not None:
-                    self._trace(turn, submitted_ns, event.stages)
-        except VoiceAppError as error:
-            self.session.failed(turn, error, now())
-            self.act()
-        finally:
-            await stream.aclose()
+            finally:
+                await stream.aclose()
 
     # ------------------------------------------------------------------------------ what others may want
 

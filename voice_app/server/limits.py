@@ -22,3 +22,8 @@ class Bucket:
             return False
         self._level -= amount
         return True
+
+    @property
+    def left(self) -> int:
+        """Whole units that may be taken now, as of the last call."""
+        return int(self._level)

@@ -169,7 +169,7 @@ async def _store(options: ServeOptions) -> AsyncIterator[RedisStore]:
 
 async def _run(pipeline: PipelineClient, hub: Hub, listener: socket.socket) -> None:
     """The HTTP server is there at once and says that it is not ready; talks begin when the pipeline is."""
-    stopped = asyncio.Event()
+    stopped, hurried = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     settings = hub.settings
     http = uvicorn.Config(
@@ -180,7 +180,12 @@ async def _run(pipeline: PipelineClient, hub: Hub, listener: socket.socket) -> N
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=5,
     )
-    server = _Server(http, lambda: loop.call_soon_threadsafe(stopped.set))
+
+    def stop() -> None:
+        """The first signal lets turns end, the second does not."""
+        loop.call_soon_threadsafe((hurried if stopped.is_set() else stopped).set)
+
+    server = _Server(http, stop)
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     starting = asyncio.create_task(pipeline.start(), name="pipeline")
     waiting = asyncio.create_task(stopped.wait(), name="stop")
@@ -192,7 +197,11 @@ async def _run(pipeline: PipelineClient, hub: Hub, listener: socket.socket) -> N
             _report(f"ready: http://{address}:{port} (ws://{address}:{port}/v1/realtime)")
             await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
         _report("stopping: turns in progress may end")
-        await hub.drain(settings.stop_timeout_s)
+        draining = asyncio.create_task(hub.drain(settings.stop_timeout_s), name="drain")
+        hurrying = asyncio.create_task(hurried.wait(), name="hurry")
+        await asyncio.wait((draining, hurrying), return_when=asyncio.FIRST_COMPLETED)
+        draining.cancel()
+        hurrying.cancel()
     finally:
         server.should_exit = True
         starting.cancel()

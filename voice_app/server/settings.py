@@ -28,6 +28,7 @@ class TalkSettings:
     session_s: float = 3600.0
     pictures_per_prompt: int = 4
     image_bytes_per_minute: int = 64 << 20
+    responses_per_minute: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

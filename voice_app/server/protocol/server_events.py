@@ -105,6 +105,12 @@ def response_created(response: Event) -> Event:
     return _event("response.created", response=response)
 
 
+def rate_limits(limit: int, remaining: int, reset_seconds: float) -> Event:
+    """Of responses ("requests") a minute."""
+    entry = {"name": "requests", "limit": limit, "remaining": remaining, "reset_seconds": reset_seconds}
+    return _event("rate_limits.updated", rate_limits=[entry])
+
+
 def response_done(response: Event) -> Event:
     return _event("response.done", response=response)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from voice_app.server.limits import Bucket
 from voice_app.server.protocol.server_events import Event
 from voice_app.server.session.actions import Action, Send
 from voice_app.server.session.conversation import Conversation
@@ -21,6 +22,8 @@ class Context:
     actions: list[Action] = field(default_factory=list)
     transcripts: bool = False
     """The client wants to be told what the user was heard to say."""
+    allowance: Bucket | None = None
+    """Responses that may still be asked for, where they are limited."""
     congested: bool = False
     """The client does not keep up: no more audio is made for it until it does."""
 

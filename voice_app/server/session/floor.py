@@ -12,6 +12,7 @@ from voice_app import messages as m
 from voice_app.errors import VoiceAppError
 from voice_app.server.protocol import config as cfg
 from voice_app.server.protocol import server_events as events
+from voice_app.server.protocol.errors import INVALID_REQUEST
 from voice_app.server.session import turns
 from voice_app.server.session.actions import AskTurnEnd, Count, Measure, Observe, Tally
 from voice_app.server.session.camera import Camera
@@ -180,8 +181,17 @@ class Floor:
         keep = truncation.retention_ratio if isinstance(truncation, cfg.RetentionRatio) else PROMPT_KEEP
         return self._context.conversation.recent(PROMPT_ITEMS, keep)
 
+    def may_answer(self, now: float) -> bool:
+        """Whether another response is within what the client may ask for; it is counted."""
+        allowance = self._context.allowance
+        return allowance is None or allowance.take(1, now)
+
     def _answer(self, item_id: str, now: float) -> None:
         self._due = None
+        if not self.may_answer(now):
+            self.replies.drop_speculation()
+            self._context.send([too_many_responses()])
+            return
         if not self.replies.promote(item_id, now):
             self.replies.reply(self.recent(), response_spec(self._config), item_id, now)
 
@@ -226,6 +236,11 @@ class Floor:
             self._taken = taken
             change = self._hearing.reply_started if taken else self._hearing.reply_ended
             self._do(change(now), now)
+
+
+def too_many_responses() -> events.Event:
+    """The client asks for more than its key allows."""
+    return events.error(INVALID_REQUEST, "rate_limit_exceeded", "Too many responses a minute.")
 
 
 def turn_rules(config: cfg.Config, talk: TalkSettings) -> turns.Rules:

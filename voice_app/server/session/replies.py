@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from voice_app import messages as m
 from voice_app.errors import VoiceAppError
+from voice_app.server.protocol import server_events as events
 from voice_app.server.session import prompt
 from voice_app.server.session.actions import Cancel, Count, Submit, Tally
 from voice_app.server.session.context import Context
@@ -129,8 +130,16 @@ class Replies:
             # An earlier reply that still plays is now history.
             self._playing = job if job.spec.spoken else None
         response = job.begin(heard_item, now)
+        self._tell_allowance()
         self.pump(now)
         return response
+
+    def _tell_allowance(self) -> None:
+        """How many more responses there may be, where they are limited."""
+        allowance, limit = self._context.allowance, self._context.settings.responses_per_minute
+        if allowance is not None and limit is not None:
+            missing = limit - allowance.left
+            self._context.send([events.rate_limits(limit, allowance.left, missing * 60 / limit)])
 
     # ------------------------------------------------------------------------- what the pipeline says
 

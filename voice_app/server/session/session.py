@@ -71,6 +71,9 @@ class Session:
             self._restore(stored)
         self._context = Context(session_id, new_id("conv"), settings, new_id, self.conversation)
         self._context.transcripts = self.config.audio.input.transcription is not None
+        if settings.responses_per_minute is not None:
+            per_minute = settings.responses_per_minute
+            self._context.allowance = Bucket(per_minute / 60, per_minute)
         self._floor = Floor(self._context, self.config, make_microphone(self.config.audio.input))
 
     def _restore(self, stored: StoredTalk) -> None:
@@ -319,6 +322,8 @@ class Session:
                 "Wait until the response is finished before creating a new one.",
             )
         items = self._input(params)
+        if not self._floor.may_answer(now):
+            raise ProtocolError("rate_limit_exceeded", "Too many responses a minute.")
         asked = items[-1].id if items else None
         if spec.in_conversation:
             self._floor.asked(asked)
