@@ -14,6 +14,7 @@ from transformers import Qwen3OmniMoeForConditionalGeneration
 from voice_app.config import PackConfig
 from voice_app.errors import ConfigError, ModelFileError
 from voice_app.messages import Stage
+from voice_app.models.qwen3_omni import checkpoint as checkpoint_module
 from voice_app.models.qwen3_omni.checkpoint import Checkpoint, TensorReader
 from voice_app.models.qwen3_omni.pack import create
 from voice_app.models.qwen3_omni.tiny_checkpoint import make_tiny_checkpoint
@@ -111,6 +112,45 @@ def test_half_precision_runs(folder: Path, dtype: str, harness: Callable[..., An
         assert result.error is None
         assert len(result.token_ids)
         assert len(result.samples)
+
+
+def test_from_the_hub_only_the_shards_of_a_stage_are_fetched(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub is a folder here; what the pack asks it for is what counts."""
+    cache, fetched = tmp_path / "cache", []
+    cache.mkdir()
+
+    def snapshot(hub_id: str, allow_patterns: list[str]) -> str:
+        assert hub_id == "owner/tiny"
+        for pattern in allow_patterns:
+            for file in folder.glob(pattern):
+                shutil.copy(file, cache)
+        return str(cache)
+
+    def one(hub_id: str, name: str) -> str:
+        fetched.append(name)
+        return str(shutil.copy(folder / name, cache))
+
+    monkeypatch.setattr(checkpoint_module, "snapshot_download", snapshot)
+    monkeypatch.setattr(checkpoint_module, "hf_hub_download", one)
+    monkeypatch.chdir(tmp_path)
+    pack = create(PackConfig("qwen3-omni", "owner/tiny"), lambda _: None)
+    assert not list(cache.glob("*.safetensors"))
+    pack.build(Stage.CODE2WAV)
+    index = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
+    needed = {file for tensor, file in index.items() if tensor.startswith("code2wav.")}
+    assert set(fetched) == needed < set(index.values())
+
+
+def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(hub_id: str, allow_patterns: list[str]) -> str:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(checkpoint_module, "snapshot_download", refuse)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelFileError, match="owner/tiny: no such folder, and the hub does not give it"):
+        create(PackConfig("qwen3-omni", "owner/tiny"), lambda _: None)
 
 
 def _says(folder: Path, *words: str, **settings: Any) -> None:

@@ -35,8 +35,10 @@ def silence(seconds: float) -> np.ndarray:
 
 def packets(*pieces: np.ndarray) -> list[str]:
     """The sound as messages of 20 ms, ready to be sent."""
-    pcm = audio.to_pcm16(np.concatenate(pieces))
     step = int(PACKET_S * RATE) * 2
+    pcm = audio.to_pcm16(np.concatenate(pieces))
+    # Whole packets only, so that the time of a packet follows from its number.
+    pcm += bytes(-len(pcm) % step)
     return [
         json.dumps(
             {"type": "input_audio_buffer.append", "audio": base64.b64encode(pcm[i : i + step]).decode()}

@@ -29,7 +29,7 @@ from voice_app.schedulers.base import AnyRunner
 REQUESTS = 16
 TOKENS = 16
 FRAMES = 23
-"""What an earlier sketch of continuous batching was measured with."""
+"""A short spoken answer: a sentence, two seconds of sound."""
 APART_S = 0.01
 """From one request to the next: about a step of all stages, so that they join a running batch one by one."""
 TURNS = 20
