@@ -8,13 +8,7 @@
 
 import asyncio
 import contextlib
-import socket
-import subprocess
-import sys
-import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +16,7 @@ import psutil
 
 from voice_app.bench import callers, report
 from voice_app.bench.callers import Caller, calling, packets, silence, speech
+from voice_app.bench.servers import free_server, pack_server
 
 SPOKEN = Path(__file__).parents[2] / "tests" / "data" / "spoken"
 QUESTIONS = (
@@ -40,7 +35,6 @@ IDLE_TALKS = 200
 FIRST_AUDIO_MS = 150.0
 INTERRUPT_MS = 40.0
 IDLE_MB = 1.0
-START_S = 120.0
 
 
 @dataclass(slots=True)
@@ -85,61 +79,16 @@ def main(json_path: str | None) -> int:
 
 async def _measure() -> Figures:
     figures = Figures()
-    with _free_server() as (port, process):
+    with free_server() as (port, process):
         figures.idle_mb = await _idle(port, process)
         for talks in TALKS:
             figures.cpu_percent[talks] = await _load(port, process, talks)
             print(f"… {talks} talks: {figures.cpu_percent[talks]:.1f} % CPU", flush=True)
         figures.interrupted_ms = await _interruptions(port)
     for name, options in (("speculating", []), ("waiting for the end", ["--no-speculation"])):
-        with _pack_server(options) as (port, _):
+        with pack_server(options) as (port, _):
             figures.first_audio_ms[name] = await _questions(port)
     return figures
-
-
-# ------------------------------------------------------------------------------------------------- servers
-
-
-@contextlib.contextmanager
-def _free_server() -> Iterator[tuple[int, psutil.Process]]:
-    with _server(lambda port: ["-m", "voice_app.bench.free_server", str(port)]) as started:
-        yield started
-
-
-@contextlib.contextmanager
-def _pack_server(options: Sequence[str]) -> Iterator[tuple[int, psutil.Process]]:
-    with tempfile.TemporaryDirectory() as data:
-        arguments = ["-m", "voice_app", "serve", "--data", data, *options]
-        with _server(lambda port: [*arguments, "--port", str(port)]) as started:
-            yield started
-
-
-@contextlib.contextmanager
-def _server(arguments) -> Iterator[tuple[int, psutil.Process]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, *arguments(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        _wait_ready(port, process)
-        yield port, psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def _wait_ready(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        with (
-            contextlib.suppress(OSError),
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=2),
-        ):
-            return
-        time.sleep(0.1)
-    raise TimeoutError("the server did not get ready")
 
 
 # ---------------------------------------------------------------------------------------------- what is asked

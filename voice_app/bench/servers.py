@@ -1,0 +1,81 @@
+"""Servers in processes of their own, on a free port, ready when they are given and ended afterwards."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+START_S = 120.0
+STOP_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a server is started in. `environment` is added to ours; `log`: a file for what it prints (None:
+    thrown away); `niceness` above 0 lets other processes go first."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    log: Path | None = None
+    niceness: int = 0
+
+
+@contextlib.contextmanager
+def free_server(surroundings: Surroundings | None = None) -> Iterator[tuple[int, psutil.Process]]:
+    """The server over a pipeline that costs nothing. Gives its port and its process."""
+    with _server(lambda port: ["-m", "voice_app.bench.free_server", str(port)], surroundings) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def pack_server(
+    options: Sequence[str] = (), surroundings: Surroundings | None = None
+) -> Iterator[tuple[int, psutil.Process]]:
+    """`voice-app serve` with the local pack and `options`. Gives its port and its process."""
+    with tempfile.TemporaryDirectory() as data:
+        arguments = ["-m", "voice_app", "serve", "--data", data, *options]
+        with _server(lambda port: [*arguments, "--port", str(port)], surroundings) as started:
+            yield started
+
+
+@contextlib.contextmanager
+def _server(
+    arguments: Callable[[int], Sequence[str]], surroundings: Surroundings | None
+) -> Iterator[tuple[int, psutil.Process]]:
+    surroundings = surroundings or Surroundings()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, *arguments(port)]
+    if surroundings.niceness:
+        command = ["nice", "-n", str(surroundings.niceness), *command]
+    with open(surroundings.log or os.devnull, "wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env={**os.environ, **surroundings.environment}
+        )
+    try:
+        _wait_ready(port, process)
+        yield port, psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait(STOP_S)
+
+
+def _wait_ready(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=2),
+        ):
+            return
+        time.sleep(0.1)
+    raise TimeoutError("the server did not get ready")
