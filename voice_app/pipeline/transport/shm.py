@@ -12,7 +12,6 @@ import mmap
 import os
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,23 +19,13 @@ from pathlib import Path
 import msgspec
 
 from voice_app.errors import TransferFailed
-from voice_app.pipeline.credits import SlotClass, SlotState, SlotTable
+from voice_app.pipeline.credits import SlotClass
 from voice_app.pipeline.transport.base import Parcel, SlotRef
-from voice_app.pipeline.transport.codec import AsideDecoder, set_aside
+from voice_app.pipeline.transport.codec import Aside, AsideDecoder
+from voice_app.pipeline.transport.pool import MB, SLOT_CLASSES, SlotPool
 
 FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 PREFIX = "voice-app-shm-"
-
-_KB, _MB = 1024, 1024 * 1024
-SLOT_CLASSES = (
-    SlotClass(256 * _KB, 16),
-    SlotClass(1 * _MB, 8),
-    SlotClass(4 * _MB, 4),
-    SlotClass(16 * _MB, 2),
-    SlotClass(128 * _MB, 1),
-)
-"""The photo's patches (9.6 MB) and its embeddings (3.1 MB) have their classes; the largest takes ten
-minutes of sound. A class's segment is made when it is first needed."""
 
 _FLAGS = mmap.MAP_SHARED
 if sys.platform == "linux":
@@ -112,6 +101,13 @@ class _Segment:
             raise
         return cls(path, descriptor, memory)
 
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def write(self, offset: int, aside: Aside) -> None:
+        aside.write(self.memory[offset : offset + aside.size])
+
     def destroy(self) -> None:
         self.path.unlink(missing_ok=True)
         # The mapping goes with its last view; unmapping under a view would be an error.
@@ -119,7 +115,7 @@ class _Segment:
         os.close(self.descriptor)
 
 
-class SharedMemoryOut:
+class SharedMemoryOut(SlotPool[_Segment]):
     """The sender's half: a pool of slots in classes of growing size."""
 
     def __init__(
@@ -130,74 +126,19 @@ class SharedMemoryOut:
         classes: tuple[SlotClass, ...] = SLOT_CLASSES,
         folder: Path = FOLDER,
     ) -> None:
-        self._names = [segment_name(run, node, kind) for kind in range(len(classes))]
-        self._kinds = {name: kind for kind, name in enumerate(self._names)}
+        super().__init__(classes)
+        self._run = run
+        self._node = node
         self._folder = folder
-        self._lock = threading.Lock()
-        self._table = SlotTable(classes)
-        self._segments: dict[int, _Segment] = {}
-        self._closed = False
 
-    def pack(self, payload: object) -> Parcel | None:
+    def _make(self, kind: int, size: int) -> _Segment:
         try:
-            aside = set_aside(payload)
-        except TypeError as error:
-            raise TransferFailed(f"{type(payload).__name__}: {error}") from error
-        slot = self._lend(aside.size)
-        if slot is None:
-            return None
-        start = slot.offset
-        aside.write(self._segments[self._kinds[slot.segment]].memory[start : start + slot.size])
-        return Parcel(head=aside.head, slot=slot)
+            return _Segment.create(self._folder / segment_name(self._run, self._node, kind), size)
+        except OSError as error:
+            raise TransferFailed(self._refusal(error, size)) from error
 
-    def free(self, slot: SlotRef) -> bool:
-        with self._lock:
-            return self._table.give_back(self._kinds[slot.segment], slot.index)
-
-    def quarantine(self, slot: SlotRef) -> None:
-        with self._lock:
-            self._table.quarantine(self._kinds[slot.segment], slot.index)
-
-    def count(self, state: SlotState) -> int:
-        """Slots in `state`."""
-        with self._lock:
-            return self._table.count(state)
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            for segment in self._segments.values():
-                segment.destroy()
-            self._segments.clear()
-
-    def _lend(self, size: int) -> SlotRef | None:
-        with self._lock:
-            if self._closed:
-                raise TransferFailed("this process is ending")
-            fitting = self._table.fitting(size)
-            if not fitting:
-                largest = self._table.classes[-1].size // _MB
-                raise TransferFailed(f"{size / _MB:.0f} MB do not fit the largest slot of {largest} MB")
-            for kind in fitting:
-                index = self._table.lend(kind)
-                if index is not None:
-                    return self._slot(kind, index, size)
-        return None
-
-    def _slot(self, kind: int, index: int, size: int) -> SlotRef:
-        slots = self._table.classes[kind]
-        if kind not in self._segments:
-            try:
-                self._segments[kind] = _Segment.create(
-                    self._folder / self._names[kind], slots.size * slots.count
-                )
-            except OSError as error:
-                self._table.give_back(kind, index)
-                raise TransferFailed(self._refusal(error, slots)) from error
-        return SlotRef(self._names[kind], index, index * slots.size, size)
-
-    def _refusal(self, error: OSError, slots: SlotClass) -> str:
-        needed = f"a segment of {slots.size * slots.count // _MB} MB"
+    def _refusal(self, error: OSError, size: int) -> str:
+        needed = f"a segment of {size // MB} MB"
         if error.errno == errno.ENOSPC:
             return f"{self._folder} has no room for {needed}: enlarge it (Docker: --shm-size=1g)"
         return f"{self._folder} refuses {needed}: {error.strerror}"
