@@ -8,12 +8,12 @@ import torch
 from transformers import AttentionInterface, PreTrainedModel
 
 from voice_app.errors import ConfigError
+from voice_app.models import paged_attention
 from voice_app.models.local.engine import Chunk, Layout
-from voice_app.models.qwen3_omni import attention
-from voice_app.models.qwen3_omni.attention import KVPool, PackedBatch, pack
+from voice_app.models.paged_attention import KVPool, PackedBatch, pack
 
 PAGED = "voice_app_paged_brain"
-AttentionInterface.register(PAGED, attention.attend)
+AttentionInterface.register(PAGED, paged_attention.attend)
 
 _SIZES = ("num_attention_heads", "num_hidden_layers", "hidden_size")
 _PAGE_SIZE = 16
@@ -66,7 +66,7 @@ class TorchEngine:
             [np.arange(layout.firsts[p], layout.firsts[p] + layout.counts[p]) for p in order]
         )
         packed = pack(
-            self._pool, [attention.Chunk(chunk.pages, chunk.start, chunk.count) for chunk in ordered]
+            self._pool, [paged_attention.Chunk(chunk.pages, chunk.start, chunk.count) for chunk in ordered]
         )
         hidden = self._decoder_output(x[rows], layout.positions[rows], packed)
         given = np.empty((len(x), self.width), np.float32)

@@ -17,7 +17,7 @@ from transformers.initialization import no_init_weights
 from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as modeling
 
 from voice_app.errors import ModelFileError
-from voice_app.models.qwen3_omni.attention import PackedBatch, attend
+from voice_app.models.paged_attention import PackedBatch, attend
 from voice_app.models.qwen3_omni.checkpoint import Checkpoint, TensorReader
 from voice_app.models.qwen3_omni.window_attention import attend_window
 

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import torch
 
-from voice_app.models.qwen3_omni.attention import Chunk, KVPool, PackedBatch, pack_decodes
+from voice_app.models.paged_attention import Chunk, KVPool, PackedBatch, pack_decodes
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Batch sizes that are captured; a batch takes the smallest that holds it."""

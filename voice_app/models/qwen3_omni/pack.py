@@ -12,8 +12,8 @@ from voice_app.config import PackConfig
 from voice_app.errors import ConfigError
 from voice_app.messages import Stage
 from voice_app.models.base import Report
+from voice_app.models.paged_attention import KVPool
 from voice_app.models.qwen3_omni.adapter import Loader
-from voice_app.models.qwen3_omni.attention import KVPool
 from voice_app.models.qwen3_omni.audio_encoder import AudioEncoder
 from voice_app.models.qwen3_omni.checkpoint import Checkpoint
 from voice_app.models.qwen3_omni.code2wav import Code2Wav
@@ -24,7 +24,7 @@ from voice_app.models.qwen3_omni.preprocessing import Preprocessing
 from voice_app.models.qwen3_omni.processors import AudioProcessor, ImageProcessor, TextProcessor
 from voice_app.models.qwen3_omni.talker_ar import Talker
 from voice_app.models.qwen3_omni.thinker import Thinker
-from voice_app.models.qwen3_omni.varlen import usable
+from voice_app.models.varlen import usable
 from voice_app.schedulers.base import AnyRunner
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -20,9 +20,9 @@ from voice_app.messages import (
     TokenVector,
     TurnId,
 )
+from voice_app.models.paged_attention import Chunk, KVPool
 from voice_app.models.qwen3_omni.adapter import Module
 from voice_app.models.qwen3_omni.arrays import to_tensor
-from voice_app.models.qwen3_omni.attention import Chunk, KVPool
 from voice_app.models.qwen3_omni.code_sampler import Row
 from voice_app.models.qwen3_omni.facts import TalkerFacts
 from voice_app.models.qwen3_omni.graphs import Lane

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from voice_app.models.paged_attention import Chunk, KVPool, PackedBatch, pack
 from voice_app.models.qwen3_omni.adapter import Decoder, Module
-from voice_app.models.qwen3_omni.attention import Chunk, KVPool, PackedBatch, pack
 from voice_app.models.qwen3_omni.code_predictor import CodePredictor
 from voice_app.models.qwen3_omni.code_sampler import CodeSampler, Draws, Row, numbers_for
 from voice_app.models.qwen3_omni.facts import TalkerFacts

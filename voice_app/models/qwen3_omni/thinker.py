@@ -10,9 +10,9 @@ from torch import nn
 
 from voice_app.errors import InputError
 from voice_app.messages import Embeddings, PromptHidden, PromptParams, Sampling
+from voice_app.models.paged_attention import Chunk, KVPool, PackedBatch, pack, zeros
 from voice_app.models.qwen3_omni.adapter import Decoder
 from voice_app.models.qwen3_omni.arrays import to_array, to_tensor
-from voice_app.models.qwen3_omni.attention import Chunk, KVPool, PackedBatch, pack, zeros
 from voice_app.models.qwen3_omni.facts import ThinkerFacts
 from voice_app.models.qwen3_omni.graphs import SIZES, DecodeInputs, Graph, Lane, size_for
 from voice_app.models.qwen3_omni.positions import Run, rope_positions

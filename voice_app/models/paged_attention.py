@@ -3,7 +3,7 @@
 A step's rows (all positions that are computed in it, of all its sequences) lie behind one another in one
 dimension. Each sequence's keys and values lie in pages of a pool that the scheduler hands out; this
 module writes the new ones and reads the whole sequence back. `attend` is what transformers' attention
-layers call (through the registry, see adapter.py), with the step's `PackedBatch` passed along.
+layers call (through its registry), with the step's `PackedBatch` passed along.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from voice_app.models.qwen3_omni import varlen
+from voice_app.models import varlen
 
 
 class KVPool:

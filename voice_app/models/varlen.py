@@ -1,6 +1,6 @@
 """torch's variable-length attention kernel over pages (CUDA), behind a check that it works here.
 
-The kernel reads the pool's pages in place; without it `attention.py` gathers them and pads. Which page
+The kernel reads the pool's pages in place; without it `paged_attention.py` gathers them and pads. Which page
 sizes, head sizes and data types the kernel takes depends on torch's build and on the GPU, so the check
 runs it once on a small case and compares.
 """
