@@ -21,6 +21,7 @@ EXTENSION_FIELDS = {
     "session.created": _SESSION_FIELDS,
     "session.updated": _SESSION_FIELDS,
     "response.output_audio_transcript.delta": {"start_time"},
+    "response.done": {"response.timing"},
 }
 """Fields that are left out before the SDK's models see an event: ours, and those that every server adds but
 the SDK types only where a session is created over HTTP (`check_session` looks at them)."""
@@ -62,7 +63,14 @@ def _without_extensions(event: Event) -> Event:
         head, _, key = path.partition(".")
         if key and head in kept:
             kept[head] = {name: value for name, value in kept[head].items() if name != key}
+    if "item" in kept:
+        parts = [_without_frame(part) for part in kept["item"].get("content", [])]
+        kept["item"] = {**kept["item"], "content": parts} if parts else kept["item"]
     return kept
+
+
+def _without_frame(part: Event) -> Event:
+    return {name: value for name, value in part.items() if name != "frame"}
 
 
 def _walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

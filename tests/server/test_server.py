@@ -314,6 +314,8 @@ async def test_camera_frames_belong_to_the_turn_they_were_seen_in():
         await client.send("input_audio_buffer.commit")
         item = (await client.until("conversation.item.done"))["item"]
         assert [part["type"] for part in item["content"]] == ["input_image"] * 4 + ["input_audio"]
+        assert item["content"][0]["image_url"].endswith(jpeg(1))
+        assert "frame" not in item["content"][0]
         await client.append(LOUD * 5)
         await client.send("input_audio_buffer.commit")
         item = (await client.until("conversation.item.done"))["item"]
@@ -324,6 +326,27 @@ async def test_camera_frames_belong_to_the_turn_they_were_seen_in():
         p for msg in pipeline.turns[-1].request.messages for p in msg.parts if isinstance(p, m.ImagePart)
     ]
     assert [picture.data for picture in pictures] == [base64.b64decode(jpeg(n)) for n in (1, 2, 3, 4)]
+
+
+async def test_frames_with_a_name_are_named_and_not_sent_back():
+    async with (
+        server(FakePipeline(answer), ServerSettings(talk=FAST)) as port,
+        wire_client(port, "?extensions=camera") as client,
+    ):
+        await client.update(audio=MANUAL)
+        for name, shade in (("a", 0), ("b", 0), ("c", 1), ("d", 2), ("e", 3), ("f", 4)):
+            await client.send("input_image_buffer.append", image=jpeg(shade), event_id=name)
+        await client.append(LOUD * 5)
+        await client.send("input_audio_buffer.commit")
+        item = (await client.until("conversation.item.done"))["item"]
+        seen = item["content"][:-1]
+        assert [part["frame"] for part in seen] == ["c", "d", "e", "f"], "b is like a, a is too old"
+        assert {part["image_url"] for part in seen} == {"data:image/jpeg;base64,"}
+        await client.send("conversation.item.retrieve", item_id=item["id"])
+        whole = (await client.until("conversation.item.retrieved"))["item"]["content"]
+        assert [part["image_url"] for part in whole[:-1]] == [
+            f"data:image/jpeg;base64,{jpeg(shade)}" for shade in (1, 2, 3, 4)
+        ]
 
 
 async def test_the_camera_is_off_unless_asked_and_checks_its_frames():

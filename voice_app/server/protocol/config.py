@@ -183,6 +183,7 @@ class Extensions(_Section):
     camera: bool = False
     binary_audio: bool = False
     word_times: bool = False
+    timing: bool = False
     resume: bool = False
 
 

@@ -20,14 +20,16 @@ SAME_BITS = 3
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """`data`: the encoded file, of media type `media_type`; `hash`: 64 bits that say how it looks."""
+    """`data`: the encoded file, of media type `media_type`; `hash`: 64 bits that say how it looks; `name`:
+    the client's own."""
 
     data: bytes
     media_type: str
     hash: int
+    name: str = ""
 
 
-def look(data: bytes, param: str) -> Frame:
+def look(data: bytes, param: str, name: str = "") -> Frame:
     """Check and hash one encoded frame. Raises ProtocolError naming `param`."""
     if len(data) > MAX_FRAME_BYTES:
         raise _refused(param, f"larger than {MAX_FRAME_BYTES} bytes")
@@ -36,7 +38,7 @@ def look(data: bytes, param: str) -> Frame:
             if picture.width * picture.height > MAX_PIXELS:
                 raise _refused(param, f"more than {MAX_PIXELS} pixels")
             media_type = Image.MIME[picture.format or "JPEG"]
-            return Frame(data, media_type, _difference_hash(picture))
+            return Frame(data, media_type, _difference_hash(picture), name)
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise _refused(param, "not a JPEG, PNG or WebP file that can be read") from error
 

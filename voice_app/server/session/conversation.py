@@ -30,11 +30,13 @@ class Recording(msgspec.Struct, tag="recording"):
 
 
 class Picture(msgspec.Struct, tag="picture"):
-    """An encoded JPEG, PNG or WebP file, or b"" where it is no longer kept."""
+    """An encoded JPEG, PNG or WebP file, or b"" where it is no longer kept. `frame`: the client's name for
+    it, where it comes from its camera."""
 
     data: bytes
     media_type: str
     detail: str = "auto"
+    frame: str = ""
 
 
 class Spoken(msgspec.Struct, tag="spoken"):

@@ -45,6 +45,8 @@ def shown_extensions(
         shown["binary_audio"] = {}
     if asked.word_times:
         shown["word_times"] = {}
+    if asked.timing:
+        shown["timing"] = {}
     if asked.resume and resumption is not None:
         shown["resume"] = resumption
     return shown

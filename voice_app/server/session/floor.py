@@ -54,6 +54,8 @@ class Floor:
         self._pause = 0
         self.user_item = context.new_id("item")
         """The id that the user's next turn will have."""
+        self._spoke_until: float | None = None
+        """When the speech of the user's last turn ended."""
         self._due: str | None = None
         """A turn of the user (its item) that is answered when the reply in progress is done."""
 
@@ -129,10 +131,12 @@ class Floor:
                 self._context.act(AskTurnEnd(recent.astype(np.float32) / 32768.0, self._pause))
             case turns.DropSpeculation():
                 self.replies.drop_speculation()
-            case turns.SpeechStopped(start_ms, end_ms):
+            case turns.SpeechStopped(start_ms, end_ms, silence_ms):
+                self._spoke_until = now - silence_ms / 1000
                 self._context.send([events.speech_stopped(self.user_item, end_ms)])
                 self._end_turn(start_ms, end_ms, now)
             case turns.IdleTimeout(start_ms, end_ms):
+                self._spoke_until = None
                 self._context.send([events.timeout_triggered(self.user_item, start_ms, end_ms)])
                 self._end_turn(start_ms, end_ms, now)
 
@@ -159,7 +163,7 @@ class Floor:
     def _content(self, samples: np.ndarray) -> list[Content]:
         """What the user's turn holds: what was seen, then what was said."""
         seen = self.camera.frames()
-        pictures = (Picture(frame.data, frame.media_type) for frame in seen)
+        pictures = (Picture(frame.data, frame.media_type, frame=frame.name) for frame in seen)
         return [*pictures, Recording(samples)]
 
     def _commit(self, samples: np.ndarray) -> MessageItem:
@@ -192,8 +196,8 @@ class Floor:
             self.replies.drop_speculation()
             self._context.send([too_many_responses()])
             return
-        if not self.replies.promote(item_id, now):
-            self.replies.reply(self.recent(), response_spec(self._config), item_id, now)
+        if not self.replies.promote(item_id, now, self._spoke_until):
+            self.replies.reply(self.recent(), response_spec(self._config), item_id, now, self._spoke_until)
 
     def asked(self, item_id: str | None) -> None:
         """The client asks for a response itself, which will tell the words of `item_id`."""

@@ -56,9 +56,12 @@ def _part(part: Content, role: str, audio: AudioFormat | None) -> dict[str, Any]
                 shown["audio"] = base64.b64encode(sound.from_ear(part.samples, audio)).decode()
             return shown
         case Picture():
-            shown = part.data if len(part.data) <= MAX_SHOWN_BYTES else b""
-            url = f"data:{part.media_type};base64,{base64.b64encode(shown).decode()}"
-            return {"type": "input_image", "image_url": url, "detail": part.detail}
+            # A frame that the client has a name for is not sent back to it with every item.
+            known = part.frame and audio is None
+            data = b"" if known or len(part.data) > MAX_SHOWN_BYTES else part.data
+            url = f"data:{part.media_type};base64,{base64.b64encode(data).decode()}"
+            shown = {"type": "input_image", "image_url": url, "detail": part.detail}
+            return {**shown, "frame": part.frame} if part.frame else shown
         case Spoken():
             return {"type": "output_audio", "transcript": part.heard}
 

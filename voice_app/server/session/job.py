@@ -35,6 +35,7 @@ class Job:
         self._held: list[m.TurnEvent] = []
         self._finish_reason = "stop"
         self._asked_at = 0.0
+        self._spoke_until = 0.0
         self._told: set[Measure] = set()
 
     @property
@@ -53,13 +54,16 @@ class Job:
 
     # -------------------------------------------------------------------------------------- what goes out
 
-    def begin(self, heard_item: str | None, now: float) -> Response:
-        """It is the answer to `heard_item`: the client is told."""
+    def begin(self, heard_item: str | None, now: float, spoke_until: float | None) -> Response:
+        """It is the answer to `heard_item`: the client is told. `spoke_until`: when the user's speech ended,
+        None where the client asked."""
         self._asked_at, self._heard_item = now, heard_item
+        self._spoke_until = now if spoke_until is None else spoke_until
         context = self._context
         self.response = Response(self.spec, context.conversation_id, context.new_id, context.conversation.add)
         if self.spec.spoken:
             self.voice = Voice(self.spec.audio_format, context.settings.lead_s)
+        self._note("created", now)
         context.send(self.response.created())
         held, self._held = self._held, []
         for event in held:
@@ -128,11 +132,17 @@ class Job:
         if measure not in self._told:
             self._told.add(measure)
             self._context.act(Observe(measure, now - self._asked_at))
+            self._note(measure, now)
+
+    def _note(self, moment: str, now: float) -> None:
+        if self.response is not None:
+            self.response.timing[f"{moment}_ms"] = round((now - self._spoke_until) * 1000)
 
     # ----------------------------------------------------------------------------------------- how it ends
 
-    def complete(self) -> None:
+    def complete(self, now: float) -> None:
         """All of it was made and sent."""
+        self._note("done", now)
         if self._finish_reason == "length":
             self._finish("incomplete", {"reason": "max_output_tokens"})
         else:
@@ -159,6 +169,7 @@ class Job:
         if response.spoken is not None:
             response.spoken.cut_s = heard_s
         if response.status == "in_progress":
+            self._note("done", now)
             self._finish("cancelled", {"reason": "turn_detected"})
         message = response.message
         if response.spoken is not None and message is not None and message.id in self._context.conversation:

@@ -102,22 +102,28 @@ class Replies:
             self._stop(job)
             self._context.act(Count(Tally.SPECULATION, "dropped"))
 
-    def promote(self, heard_item: str, now: float) -> bool:
+    def promote(self, heard_item: str, now: float, spoke_until: float | None) -> bool:
         """The speculation on the turn named `heard_item` becomes the reply to it; False if there is none."""
         job = self._speculation
         if job is None or job.turn.turn != heard_item:
             return False
         self._speculation = None
         self._context.act(Count(Tally.SPECULATION, "used"))
-        self._begin(job, heard_item, now)
+        self._begin(job, heard_item, now, spoke_until)
         return True
 
     def reply(
-        self, items: Iterable[Item], spec: ResponseSpec, heard_item: str | None, now: float
+        self,
+        items: Iterable[Item],
+        spec: ResponseSpec,
+        heard_item: str | None,
+        now: float,
+        spoke_until: float | None = None,
     ) -> Response:
-        """Answer `items`; `heard_item`: the last of them, whose words the pipeline may tell."""
+        """Answer `items`; `heard_item`: the last of them, whose words the pipeline may tell. `spoke_until`:
+        when the user's speech ended, None where the client asks."""
         turn = m.TurnId(self._context.session_id, self._context.new_id("turn"))
-        return self._begin(self._submit(items, spec, turn), heard_item, now)
+        return self._begin(self._submit(items, spec, turn), heard_item, now, spoke_until)
 
     def _submit(self, items: Iterable[Item], spec: ResponseSpec, turn: m.TurnId) -> Job:
         job = self._jobs[turn] = Job(turn, spec, self._context)
@@ -125,11 +131,11 @@ class Replies:
         self._context.act(Submit(prompt.request(turn, items, spec, pictures)))
         return job
 
-    def _begin(self, job: Job, heard_item: str | None, now: float) -> Response:
+    def _begin(self, job: Job, heard_item: str | None, now: float, spoke_until: float | None) -> Response:
         if job.spec.in_conversation:
             # An earlier reply that still plays is now history.
             self._playing = job if job.spec.spoken else None
-        response = job.begin(heard_item, now)
+        response = job.begin(heard_item, now, spoke_until)
         self._tell_allowance()
         self.pump(now)
         return response
@@ -165,7 +171,7 @@ class Replies:
             job.pump(now)
             if job.response is not None and job.all_sent:
                 del self._jobs[job.turn]
-                job.complete()
+                job.complete(now)
         playing = self._playing
         if playing is not None and playing.turn not in self._jobs and not playing.sounds(now):
             self._playing = None

@@ -44,6 +44,8 @@ class ResponseSpec:
     """Transcript deltas say when they are spoken."""
     binary: bool = False
     """Audio goes out as binary frames."""
+    timing: bool = False
+    """The end of it says when its parts came about."""
 
 
 class Response:
@@ -61,6 +63,8 @@ class Response:
         self.status = "in_progress"
         self.usage = Usage()
         self.output_tokens = 0
+        self.timing: dict[str, int] = {}
+        """Moments, in ms from the end of the user's speech or, where the client asked, from then."""
         self._conversation_id = conversation_id
         self._new_id = new_id
         self._add_item = add_item
@@ -235,6 +239,8 @@ class Response:
             wire["status_details"] = self._details
         if self.status != "in_progress":
             wire["usage"] = self._usage()
+            if spec.timing:
+                wire["timing"] = self.timing
         return wire
 
     def _usage(self) -> Event:

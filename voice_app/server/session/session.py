@@ -229,7 +229,7 @@ class Session:
                     param="type",
                 )
             case client.ImageAppend():
-                self._see(event.image, now)
+                self._see(event.image, event.event_id or "", now)
             case client.ImageClear():
                 self._floor.camera.clear()
             case client.SessionUpdate():
@@ -258,14 +258,14 @@ class Session:
     def _bytes_per_ms(self) -> int:
         return sound.bytes_per_ms(self.config.audio.input.format)
 
-    def _see(self, image: str, now: float) -> None:
+    def _see(self, image: str, name: str, now: float) -> None:
         if not self.config.extensions.camera:
             raise ProtocolError(
                 "invalid_value",
                 "input_image_buffer.* is an extension: switch it on with session.extensions.camera.",
                 param="type",
             )
-        frame = camera.look(decode_base64(image, "image"), "image")
+        frame = camera.look(decode_base64(image, "image"), "image", name)
         self._take_image_bytes(len(frame.data), now)
         self._floor.camera.see(frame)
 

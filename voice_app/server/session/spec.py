@@ -38,6 +38,7 @@ def response_spec(config: Config, params: ResponseParams | None = None) -> Respo
         sampling=_sampling(config.sampling),
         word_times=config.extensions.word_times,
         binary=config.extensions.binary_audio,
+        timing=config.extensions.timing,
     )
 
 

@@ -130,10 +130,12 @@ class SpeechStarted:
 
 @dataclass(frozen=True, slots=True)
 class SpeechStopped:
-    """The turn is over: it is the sound from `start_ms` to `end_ms`."""
+    """The turn is over: it is the sound from `start_ms` to `end_ms`. Nothing was heard for the last
+    `silence_ms`, packets that stayed away included."""
 
     start_ms: int
     end_ms: int
+    silence_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,7 @@ def _resume(state: State, rules: Rules) -> Step:
         state, more = _overlap(state, rules)
         return state, actions + more
     if state.heard_ms - state.start_ms >= rules.longest_ms:
-        state, more = _end(state)
+        state, more = _end(state, 0)
         return state, actions + more
     return state, actions
 
@@ -220,11 +220,11 @@ def _after_silence(state: State, silence_ms: int, rules: Rules) -> Step:
         actions.append(AskComplete(state.start_ms, state.heard_ms))
     if silence_ms < _needed(state, rules):
         return state, actions
-    state, more = _end(state) if state.user is User.SPEAKING else _forget(state)
+    state, more = _end(state, silence_ms) if state.user is User.SPEAKING else _forget(state)
     return state, actions + more
 
 
-def _end(state: State) -> Step:
+def _end(state: State, silence_ms: int) -> Step:
     """The turn is over. A speculation is not dropped: it becomes the reply."""
     ended = replace(
         state,
@@ -235,7 +235,7 @@ def _end(state: State) -> Step:
         asked=False,
         complete=False,
     )
-    return ended, [SpeechStopped(state.start_ms, state.heard_ms)]
+    return ended, [SpeechStopped(state.start_ms, state.heard_ms, silence_ms)]
 
 
 def _forget(state: State, floor_ms: int | None = None) -> Step:
