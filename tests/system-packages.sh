@@ -10,11 +10,16 @@ declare -A need=(
   [firefox-esr]=firefox-esr
   [pulseaudio]=pulseaudio
   [npm]=npm
+  [libibverbs.so.1]=libibverbs1
+  [librdmacm.so.1]=librdmacm1
+  [libnuma.so.1]=libnuma1
   [/usr/share/asterisk/sounds]=asterisk-core-sounds-en-g722
 )
+libraries=$(/sbin/ldconfig -p 2>/dev/null)
 missing=()
 for what in "${!need[@]}"; do
-  command -v "$what" >/dev/null 2>&1 || [ -d "$what" ] || missing+=("${need[$what]}")
+  command -v "$what" >/dev/null 2>&1 || [ -d "$what" ] || [[ "$libraries" == *$'\t'"$what "* ]] \
+    || missing+=("${need[$what]}")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then

@@ -1,4 +1,4 @@
-"""The contract of the transports between processes: shared memory, and those yet to come.
+"""The contract of the transports between processes: shared memory, Mooncake, and those yet to come.
 
     sender   Outgoing.pack(payload) ──▶ Parcel ──(DataInSlot)──▶ Incoming.open(parcel)   receiver
              Outgoing.free(slot)    ◀────────────(DataAck)─────  payload consumed
@@ -74,11 +74,20 @@ class Outgoing(Protocol):
 
 
 class Incoming(Protocol):
-    """The receiver's half; used by one thread."""
+    """The receiver's half; used by one thread, but for what says otherwise."""
+
+    def waits(self, slot: SlotRef) -> bool:
+        """Whether `open` waits for another machine. It is then called in a thread of the sender's own,
+        beside others."""
+        ...
 
     def open(self, parcel: Parcel) -> object:
-        """The payload. Its arrays may be views of a slot: valid until the ack is sent.
+        """The payload. Its arrays may be views of a slot: valid until `done`.
         Raises TransferFailed if the data cannot be had or makes no sense."""
+        ...
+
+    def done(self, slot: SlotRef) -> None:
+        """What was opened is read no more, the ack follows. From any thread."""
         ...
 
     def forget(self, sender: str) -> None:

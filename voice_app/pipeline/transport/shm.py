@@ -155,12 +155,18 @@ class SharedMemoryIn:
         self._decoder = AsideDecoder(kind)
         self._maps: dict[str, memoryview] = {}
 
+    def waits(self, slot: SlotRef) -> bool:
+        return False
+
     def open(self, parcel: Parcel) -> object:
         view = self._view(parcel.slot)
         try:
             return self._decoder.decode(parcel.head, view)
         except msgspec.DecodeError as error:
             raise TransferFailed(f"a payload could not be read: {error}") from error
+
+    def done(self, slot: SlotRef) -> None:
+        return None  # The ack says it all.
 
     def forget(self, sender: str) -> None:
         for name in [n for n in self._maps if n.startswith(f"{self._run_prefix}{sender}.")]:
