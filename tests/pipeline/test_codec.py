@@ -23,7 +23,7 @@ def _embeddings(rows: np.ndarray, deepstack: np.ndarray | None = None, text: str
 
 
 def _ready(payload: m.Embeddings) -> DataReady:
-    return DataReady(_EDGE, 7, True, 1.5, payload)
+    return DataReady(_EDGE, 7, "sender", True, 1.5, payload)
 
 
 def _through_message(payload: m.Embeddings) -> m.Embeddings:

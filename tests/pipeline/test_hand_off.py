@@ -24,7 +24,7 @@ from voice_app.pipeline.transport.shm import SharedMemoryIn, SharedMemoryOut
 
 TURN = TurnId("s", "t")
 BIG = np.arange(100_000, dtype=np.float32)
-PLACES = {stage: "voice" if stage in (Stage.TALKER_AR, Stage.CODE2WAV) else "text" for stage in Stage}
+PLACES = {stage: ("voice" if stage in (Stage.TALKER_AR, Stage.CODE2WAV) else "text",) for stage in Stage}
 
 
 class Clock:

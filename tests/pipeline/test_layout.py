@@ -53,7 +53,7 @@ def test_route(
 )
 def test_every_edge_of_the_named_layouts(name: str, expected: list[TransportKind]) -> None:
     places = layout.load(name)
-    assert [layout.transport(edge, places) for edge in graph.EDGES] == expected
+    assert [layout.transports(edge, places) for edge in graph.EDGES] == [[kind] for kind in expected]
 
 
 def test_describe_has_all_stages_and_edges_and_is_json() -> None:
@@ -81,7 +81,7 @@ def _write(path: Path, changes: str = "", **workers: str) -> Path:
 def test_a_file_places_stages(tmp_path: Path) -> None:
     path = _write(tmp_path / "l.toml", 'device = "cuda:1"\nhost = "localhost"\n', thinker="big")
     places = layout.load(str(path))
-    assert places[Stage.CODE2WAV] == Place("w", "cuda:1")
+    assert places[Stage.CODE2WAV] == (Place("w", "cuda:1"),)
     workers = layout.workers(places)
     assert [w.name for w in workers] == ["w", "big"]
     assert list(workers[1].stages) == [Stage.THINKER]
@@ -89,6 +89,63 @@ def test_a_file_places_stages(tmp_path: Path) -> None:
     assert devices.threads == 3
     assert devices.devices["code2wav"] == "cuda:1"
     assert devices.devices["decode"] == "cpu"
+
+
+VOICES = """
+[stages.talker_ar]
+worker = "voice"
+device = ["cuda:1", "cuda:0"]
+host = ["localhost", "10.0.0.2"]
+replicas = 2
+[stages.code2wav]
+worker = "voice"
+host = ["localhost", "10.0.0.2"]
+"""
+
+
+def _with_voices(path: Path, voices: str = VOICES) -> Path:
+    others = "".join(f'[stages.{s}]\nworker = "text"\n' for s in tuple(Stage)[:5])
+    path.write_text(others + voices)
+    return path
+
+
+def test_replicas_are_workers_of_their_own_with_a_device_and_a_host_each(tmp_path: Path) -> None:
+    places = layout.load(str(_with_voices(tmp_path / "l.toml")))
+    assert places[Stage.TALKER_AR] == (
+        Place("voice", "cuda:1", replica=0),
+        Place("voice", "cuda:0", "10.0.0.2", 1),
+    )
+    assert places[Stage.CODE2WAV] == (Place("voice", replica=0), Place("voice", "cpu", "10.0.0.2", 1))
+    workers = layout.workers(places)
+    assert [(w.name, w.host) for w in workers] == [
+        ("text", "localhost"),
+        ("voice.0", "localhost"),
+        ("voice.1", "10.0.0.2"),
+    ]
+    assert workers[2].pack(PackConfig()).devices == {"talker_ar": "cuda:0", "code2wav": "cpu"}
+    assert layout.nodes(places)[Stage.CODE2WAV] == ("voice.0", "voice.1")
+
+
+def test_what_crosses_to_replicas_in_several_places(tmp_path: Path) -> None:
+    places = layout.load(str(_with_voices(tmp_path / "l.toml")))
+    kinds = [layout.transports(edge, places) for edge in graph.EDGES]
+    # Within a replica by reference: a turn's codes never go to the other one.
+    assert kinds[6:] == [[SHM, MOONCAKE], [REFERENCE], *[[SHM, MOONCAKE]] * 3]
+    tables = layout.describe(PipelineConfig(layout=str(tmp_path / "l.toml")))
+    row = tables["stages"][5]
+    assert {key: row[key] for key in ("worker", "replicas", "device", "host")} == {
+        "worker": "voice",
+        "replicas": 2,
+        "device": "cuda:1, cuda:0",
+        "host": "localhost, 10.0.0.2",
+    }
+    assert tables["edges"][6]["transport"] == "shared memory, Mooncake"
+
+
+def test_stages_of_one_worker_agree_on_its_replicas(tmp_path: Path) -> None:
+    path = _with_voices(tmp_path / "l.toml", VOICES + "replicas = 3\n")
+    with pytest.raises(ConfigError, match=r"\[stages.code2wav\]: worker voice has 2 replicas already"):
+        layout.load(str(path))
 
 
 def _refusal(path: Path, content: str) -> str:
@@ -122,8 +179,15 @@ def test_a_file_that_is_no_layout(tmp_path: Path, content: str, message: str) ->
         ('worker = "server"', "worker 'server' must be 1 to 20 of"),
         ('worker = "../x"', "worker '../x' must be 1 to 20 of"),
         ('worker = "w"\ndevice = "gpu"', 'device \'gpu\' must be "cpu" or "cuda:N"'),
-        ('worker = "w"\nnode = "x"', "unknown field node; there are worker, device, host"),
-        ('worker = "w"\nhost = "x"', "worker w is on localhost already"),
+        ('worker = "w"\nnode = "x"', "unknown field node; there are worker, device, host, replicas"),
+        ('worker = "w"\nhost = "x"', "host 'x' must be \"localhost\" or an IPv4 address"),
+        ('worker = "w"\nhost = "0.0.0.0"', "host '0.0.0.0' must be"),
+        ('worker = "w"\nhost = "10.0.0.2"', "worker w is on localhost already"),
+        ('worker = "w"\nhost = [3]', "host must be a text, or a list of texts"),
+        ('worker = "w"\nreplicas = 0', "replicas must be a number from 1 to 16"),
+        ('worker = "w"\nreplicas = true', "replicas must be a number from 1 to 16"),
+        ('worker = "w"\ndevice = ["cpu", "cpu"]', "device names 2, but replicas is 1: name one, or one for"),
+        ('worker = "t"\nreplicas = 2', "worker t has 2 replicas, which only image_encoder, audio_encoder, "),
     ],
 )
 def test_a_wrong_table_names_stage_field_and_fix(tmp_path: Path, table: str, message: str) -> None:
@@ -152,6 +216,6 @@ def test_an_unknown_layout_says_what_there_is() -> None:
 def test_what_this_build_cannot_do_is_refused_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="edge 7, thinker → talker_ar, needs CUDA IPC"):
         PipelineClient(config("two-gpu"))
-    path = _write(tmp_path / "l.toml", 'host = "node-b"\n', code2wav="remote")
-    with pytest.raises(ConfigError, match="stage code2wav: host node-b"):
+    path = _write(tmp_path / "l.toml", 'host = "10.0.0.2"\n', code2wav="remote")
+    with pytest.raises(ConfigError, match=r"stage code2wav: host 10\.0\.0\.2"):
         PipelineClient(config(str(path)))

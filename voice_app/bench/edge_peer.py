@@ -21,7 +21,7 @@ from voice_app.pipeline.transport.shm import SharedMemoryIn, SharedMemoryOut
 from voice_app.pipeline.wire import Wire
 
 BATCH = 40
-PLACES = {stage: "sender" if stage is Stage.THINKER else "receiver" for stage in Stage}
+PLACES = {stage: ("sender" if stage is Stage.THINKER else "receiver",) for stage in Stage}
 
 
 class Times:

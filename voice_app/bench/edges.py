@@ -28,7 +28,7 @@ from voice_app.pipeline.carriers import LocalCarrier, RemoteCarrier
 from voice_app.pipeline.control import INLINE_LIMIT, DataAck, Edge
 from voice_app.pipeline.fence import Fence
 from voice_app.pipeline.inlet import Delivery
-from voice_app.pipeline.outlet import Carrier, Outlet, TurnOut
+from voice_app.pipeline.outlet import Carriers, Outlet, TurnOut
 from voice_app.pipeline.rundir import RunDir
 from voice_app.pipeline.transport.shm import SharedMemoryOut
 from voice_app.pipeline.wire import Wire
@@ -162,9 +162,9 @@ class Ours:
         self._wire.connect("receiver", address)
         self._pool = SharedMemoryOut(run_dir.run, f"sender-{name}.0")
         carrier = (RemoteCarrier if name == "inline" else _SlotCarrier)(
-            "receiver", self._wire, self._pool, inline=True
+            "sender", "receiver", self._wire, self._pool, inline=True
         )
-        self._outlet = _outlet({Stage.DECODE: carrier, Stage.TALKER_AR: carrier})
+        self._outlet = _outlet({stage: {"receiver": carrier} for stage in (Stage.DECODE, Stage.TALKER_AR)})
 
     def send(self, payload: TokenId | TokenVector) -> None:
         self._outlet.send(TURN, payload)
@@ -188,7 +188,7 @@ class Ours:
         self._wire.close()
 
 
-def _outlet(carriers: dict[Stage | None, Carrier]) -> Outlet:
+def _outlet(carriers: Carriers) -> Outlet:
     """The thinker's sending end, with one open turn."""
     ids, vectors = (Stage.DECODE,), (Stage.TALKER_AR,)
     outlet = Outlet(
@@ -279,7 +279,7 @@ def by_reference(count: int = 2000) -> list[float]:
         there.append(delivery)
 
     carrier = LocalCarrier(deliver)
-    outlet = _outlet({Stage.DECODE: carrier})
+    outlet = _outlet({Stage.DECODE: {"here": carrier}})
     carrier.outlet = outlet
     for _ in range(count):
         start = time.monotonic_ns()

@@ -27,7 +27,7 @@ class LocalCarrier:
     def carry(self, edge: Edge, seq: int, turn: TurnOut, payload: object, *, inline: bool) -> bool:
         assert self.outlet is not None
         release = Release(self.outlet.consumed, edge, seq)
-        self._deliver(Delivery(edge, payload, turn.speech, turn.submitted, release))
+        self._deliver(Delivery(edge, payload, turn.speech, turn.submitted, release, turn.nodes))
         return True
 
     def acked(self, edge: Edge, seq: int) -> None:
@@ -47,9 +47,11 @@ class LocalCarrier:
 
 
 class RemoteCarrier:
-    """To another process. Used under its outlet's lock; `inline`: never by a slot."""
+    """From the process `sender` to another, `node`. Used under its outlet's lock; `inline`: never by a
+    slot."""
 
-    def __init__(self, node: str, wire: Wire, outgoing: Outgoing, *, inline: bool) -> None:
+    def __init__(self, sender: str, node: str, wire: Wire, outgoing: Outgoing, *, inline: bool) -> None:
+        self._sender = sender
         self.node = node
         self._wire = wire
         self._outgoing = outgoing
@@ -61,7 +63,7 @@ class RemoteCarrier:
         """A payload found no slot since this was last reset."""
 
     def carry(self, edge: Edge, seq: int, turn: TurnOut, payload: Any, *, inline: bool) -> bool:
-        message = DataReady(edge, seq, turn.speech, turn.submitted, payload)
+        message = DataReady(edge, seq, self._sender, turn.speech, turn.submitted, payload, turn.nodes)
         try:
             self._wire.send(self.node, message, any_size=inline or self._inline)
         except TooLargeInline:
@@ -74,8 +76,11 @@ class RemoteCarrier:
             self.refused = True
             return False
         head = msgspec.Raw(parcel.head)
+        message = DataInSlot(
+            edge, seq, self._sender, turn.speech, turn.submitted, head, parcel.slot, turn.nodes
+        )
         try:
-            self._wire.send(self.node, DataInSlot(edge, seq, turn.speech, turn.submitted, head, parcel.slot))
+            self._wire.send(self.node, message)
         except TransferFailed:
             self._outgoing.free(parcel.slot)  # Nobody was told of it.
             raise
@@ -99,7 +104,7 @@ class RemoteCarrier:
 
     def request_acks(self, edge: Edge, seqs: tuple[int, ...]) -> None:
         try:
-            self._wire.send(self.node, AckRequest(edge, seqs))
+            self._wire.send(self.node, AckRequest(self._sender, edge, seqs))
         except TransferFailed:
             return  # The node is gone or stuck; its end, or the turn's deadline, settles it.
 

@@ -15,7 +15,6 @@ from voice_app.pipeline.control import (
     Control,
     HandOffReport,
     HandOffStats,
-    StageReport,
     WorkerProgress,
     WorkerReady,
     WorkerRefused,
@@ -41,7 +40,8 @@ class WorkerStatus(msgspec.Struct, frozen=True):
 
 
 class PipelineStatus(msgspec.Struct, frozen=True):
-    """The pipeline now. `ready`: every worker takes turns. `hand_off`: this process's own part."""
+    """The pipeline now. `ready`: it takes turns, in one replica of each worker at least. `hand_off`: this
+    process's own part."""
 
     ready: bool
     turns: int
@@ -60,7 +60,6 @@ class PipelineClient:
         self._report = report or (lambda line: None)
         self._layout = layout.load(config.layout)
         layout.check(self._layout)
-        self._loads: dict[Stage, SchedulerLoad] = {}
         self._hand_off: dict[str, HandOffStats] = {}
         self._run_dir: rundir.RunDir | None = None
         self._wire: Wire | None = None
@@ -90,7 +89,7 @@ class PipelineClient:
         self._outgoing = shm.SharedMemoryOut(run_dir.run, f"{SERVER}.0")
         self._coordinator = coordinator = Coordinator(
             self._wire,
-            {stage: place.worker for stage, place in self._layout.items()},
+            layout.nodes(self._layout),
             self._outgoing,
             shm.SharedMemoryIn(run_dir.run, StageEvent),
             max_turns=self._config.max_turns,
@@ -133,10 +132,11 @@ class PipelineClient:
         TransferFailed if it is too large, PipelineError while a worker it needs is not ready."""
         if self._coordinator is None or self._launcher is None:
             raise PipelineError("the pipeline is not running")
-        unready = self._launcher.unready(self._coordinator.workers_of(request))
+        route = self._coordinator.route(request, self._launcher.is_ready)
+        unready = self._launcher.unready(frozenset(route.values()))
         if unready is not None:
             raise unready
-        return self._coordinator.submit(request)
+        return self._coordinator.submit(request, route)
 
     def cancel(self, turn: TurnId) -> None:
         """Raise the fence of `turn.key` above `turn.generation`. Never waits; a turn that is over, or
@@ -148,7 +148,7 @@ class PipelineClient:
         """A snapshot."""
         workers = self._launcher.workers if self._launcher is not None else {}
         return PipelineStatus(
-            ready=bool(workers) and all(w.state is WorkerState.READY for w in workers.values()),
+            ready=bool(workers) and all(self._is_ready(stage) for stage in Stage),
             turns=len(self._coordinator) if self._coordinator is not None else 0,
             workers={
                 name: WorkerStatus(
@@ -160,9 +160,14 @@ class PipelineClient:
                 )
                 for name, worker in workers.items()
             },
-            stages=dict(self._loads),
+            stages=self._coordinator.replicas.load() if self._coordinator is not None else {},
             hand_off=self._coordinator.stats() if self._coordinator is not None else HandOffStats(),
         )
+
+    def _is_ready(self, stage: Stage) -> bool:
+        """Whether one of its workers takes turns."""
+        assert self._launcher is not None
+        return any(self._launcher.is_ready(place.node) for place in self._layout[stage])
 
     def _heard(self, message: Control) -> None:
         """A control message that is not about turns."""
@@ -176,8 +181,6 @@ class PipelineClient:
                 self._launcher.worker_ready(message.worker, message.incarnation)
             case WorkerRefused():
                 self._launcher.worker_refused(message.worker, message.incarnation, message.error)
-            case StageReport():
-                self._loads[message.stage] = message.load
             case HandOffReport():
                 self._hand_off[message.worker] = message.stats
             case _:

@@ -27,27 +27,32 @@ class Edge(msgspec.Struct, frozen=True, array_like=True):
     target: Stage | None
 
 
-class DataReady(msgspec.Struct, frozen=True, gc=False, tag="ready"):
-    """Sender to receiver: payload number `seq` (from 0) of `edge`, within this message.
+class DataReady(msgspec.Struct, frozen=True, gc=False, tag="ready", omit_defaults=True):
+    """Node `sender` to receiver: payload number `seq` (from 0) of `edge`, within this message.
 
-    `submitted`: when the client submitted the turn, in seconds of the host's monotonic clock."""
+    `submitted`: when the client submitted the turn, in seconds of the host's monotonic clock.
+    `nodes`: the turn's own node of each stage that has replicas."""
 
     edge: Edge
     seq: int
+    sender: str
     speech: bool
     submitted: float
     payload: StagePayload | StageEvent
+    nodes: dict[Stage, str] = {}
 
 
-class DataInSlot(msgspec.Struct, frozen=True, gc=False, tag="in_slot"):
+class DataInSlot(msgspec.Struct, frozen=True, gc=False, tag="in_slot", omit_defaults=True):
     """`DataReady` for a payload whose arrays lie in `slot`; `head` is the rest of it, encoded."""
 
     edge: Edge
     seq: int
+    sender: str
     speech: bool
     submitted: float
     head: msgspec.Raw
     slot: SlotRef
+    nodes: dict[Stage, str] = {}
 
 
 class DataAck(msgspec.Struct, frozen=True, tag="ack"):
@@ -61,8 +66,9 @@ class DataAck(msgspec.Struct, frozen=True, tag="ack"):
 
 
 class AckRequest(msgspec.Struct, frozen=True, tag="ack_request"):
-    """Sender to receiver: no ack came for `seqs` in a while; answer for those not held any more."""
+    """Node `sender` to receiver: no ack came for `seqs` in a while; answer for those not held any more."""
 
+    sender: str
     edge: Edge
     seqs: tuple[int, ...]
 
@@ -92,6 +98,7 @@ class TurnFailed(msgspec.Struct, frozen=True, tag="failed"):
 class StageReport(msgspec.Struct, frozen=True, tag="load"):
     """Worker to server: a stage's fill changed."""
 
+    worker: str
     stage: Stage
     load: SchedulerLoad
 
@@ -177,13 +184,13 @@ Control = (
 
 class WorkerConfig(msgspec.Struct, frozen=True):
     """What a worker reads, as one line of JSON, from its stdin. `addresses`: of every node, its own
-    too; `places`: the node of each stage."""
+    too; `places`: the nodes of each stage, several where it has replicas."""
 
     name: str
     incarnation: int
     run: str
     pack: PackConfig
-    places: dict[Stage, str]
+    places: dict[Stage, tuple[str, ...]]
     addresses: dict[str, str]
 
 

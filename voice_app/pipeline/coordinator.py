@@ -1,6 +1,7 @@
 """The server's side of every turn: sends the request in, hands events on, ends each turn once."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -32,11 +33,13 @@ from voice_app.pipeline.control import (
     HandOffStats,
     PeerDown,
     PeerUp,
+    StageReport,
     TurnEnded,
     TurnFailed,
 )
 from voice_app.pipeline.exchange import TICK_S, Exchange
 from voice_app.pipeline.inlet import Delivery
+from voice_app.pipeline.replicas import Replicas
 from voice_app.pipeline.stream import TurnStream
 from voice_app.pipeline.transport.base import Incoming, Outgoing
 from voice_app.pipeline.wire import Wire
@@ -75,7 +78,7 @@ class Coordinator:
     def __init__(
         self,
         wire: Wire,
-        places: dict[Stage, str],
+        places: dict[Stage, tuple[str, ...]],
         outgoing: Outgoing,
         incoming: Incoming,
         *,
@@ -85,6 +88,7 @@ class Coordinator:
     ) -> None:
         self._wire = wire
         self._places = places
+        self.replicas = Replicas(places)
         self._max_turns = max_turns
         self._turn_timeout_s = turn_timeout_s
         self._other = other
@@ -106,15 +110,15 @@ class Coordinator:
 
     # ------------------------------------------------------------------------------------------- turns
 
-    def workers_of(self, request: TurnRequest) -> frozenset[str]:
-        """The workers that a turn passes through."""
-        return frozenset(
-            node for stage, node in self._places.items() if request.speech or stage not in VOICE_STAGES
-        )
+    def route(self, request: TurnRequest, ready: Callable[[str], bool]) -> dict[Stage, str]:
+        """The node of each stage that a new turn passes through; of replicas one that is `ready`."""
+        stages = [stage for stage in graph.STAGES if request.speech or stage not in VOICE_STAGES]
+        turns = Counter(node for state in self._turns.values() for node in state.workers)
+        return self.replicas.choose(stages, ready, turns, self._loop.time())
 
-    def submit(self, request: TurnRequest) -> TurnStream:
-        """Send a turn in; an older generation of it that runs is ended. Raises Overloaded, TurnCancelled
-        (its generation is stale, or a newer one runs), or TransferFailed (too large to send)."""
+    def submit(self, request: TurnRequest, route: dict[Stage, str]) -> TurnStream:
+        """Send a turn in along `route`; an older generation of it that runs is ended. Raises Overloaded,
+        TurnCancelled (its generation is stale, or a newer one runs), TransferFailed (too large to send)."""
         turn = request.turn
         if turn in self._turns:
             raise PipelineError(f"turn {turn.turn} of session {turn.session} runs already")
@@ -128,9 +132,10 @@ class Coordinator:
             self._end(state, TurnCancelled(f"turn {turn.turn} has a newer generation"))
         stream = TurnStream(turn, self.cancel)
         deadline = self._loop.call_later(self._turn_timeout_s, self._timed_out, turn)
-        workers = self.workers_of(request)
+        workers = frozenset(route.values())
+        nodes = {stage: node for stage, node in route.items() if len(self._places[stage]) > 1}
         self._turns[turn] = state = _Turn(turn, stream, workers, False, not request.speech, deadline)
-        self._outlet.open(turn, speech=request.speech, submitted=self._loop.time())
+        self._outlet.open(turn, speech=request.speech, submitted=self._loop.time(), nodes=nodes)
         try:
             self._outlet.send(turn, request)
         except TransferFailed as error:
@@ -164,6 +169,7 @@ class Coordinator:
     def worker_down(self, name: str, error: WorkerDied) -> None:
         """A worker is gone, and the turns that were in it."""
         self._workers.pop(name, None)
+        self.replicas.down(name)
         self._exchange.peer_down(name)
         self._tell(self._workers, PeerDown(name))
         for state in [s for s in self._turns.values() if name in s.workers]:
@@ -183,6 +189,8 @@ class Coordinator:
                     self._failed(message.turn, from_info(message.error))
                 case TurnEnded():
                     self._ended(message)
+                case StageReport():
+                    self.replicas.reported(message.worker, message.stage, message.load)
                 case _:
                     self._other(message)
 

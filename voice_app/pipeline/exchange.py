@@ -30,13 +30,13 @@ TICK_S = 0.25
 
 
 class Exchange:
-    """`places` names the node of each stage; `deliver` gets what arrives for a stage of this process
-    (or for the client), `fail` the turns that the hand-off lost."""
+    """`places` names the nodes of each stage, several where it has replicas; `deliver` gets what arrives for
+    a stage of this process (or for the client), `fail` the turns that the hand-off lost."""
 
     def __init__(
         self,
         node: str,
-        places: Mapping[Stage, str],
+        places: Mapping[Stage, tuple[str, ...]],
         wire: Wire,
         outgoing: Outgoing,
         incoming: Incoming,
@@ -62,9 +62,9 @@ class Exchange:
         """Make the sending end of `source` (None: the client)."""
         routes = _routes(source)
         targets = {target for spoken in routes.values() for target in spoken[True]}
-        carriers = {target: self._carrier(target) for target in targets}
+        carriers = {target: self._carriers(target) for target in targets}
         outlet = Outlet(source, carriers, routes, self.fence, self._clock, wake, self._fail)
-        for carrier in carriers.values():
+        for carrier in (carrier for there in carriers.values() for carrier in there.values()):
             if isinstance(carrier, LocalCarrier):
                 carrier.outlet = outlet
         self._outlets[source] = outlet
@@ -129,12 +129,17 @@ class Exchange:
             repeated=self.inlet.repeated,
         )
 
-    def _carrier(self, target: Stage | None) -> Carrier:
-        node = SERVER if target is None else self._places[target]
+    def _carriers(self, target: Stage | None) -> dict[str, Carrier]:
+        nodes = (SERVER,) if target is None else self._places[target]
+        # A turn that is in a replica is in it with all of the worker's stages.
+        here = [node for node in nodes if node == self._node]
+        return {node: self._carrier(target, node) for node in here or nodes}
+
+    def _carrier(self, target: Stage | None, node: str) -> Carrier:
         if node == self._node:
             return LocalCarrier(self._deliver)
         # The client's consumer may hold an event as long as it likes: it must not hold a slot.
-        carrier = RemoteCarrier(node, self._wire, self._outgoing, inline=target is None)
+        carrier = RemoteCarrier(self._node, node, self._wire, self._outgoing, inline=target is None)
         self._remote.append(carrier)
         return carrier
 
@@ -151,8 +156,7 @@ class Exchange:
             for outlet in self._outlets.values():
                 outlet.retry()
 
-    def _acknowledge(self, ack: DataAck) -> None:
-        node = SERVER if ack.edge.source is None else self._places[ack.edge.source]
+    def _acknowledge(self, node: str, ack: DataAck) -> None:
         try:
             self._wire.send(node, ack)
         except TransferFailed:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from voice_app.errors import TransferFailed, VoiceAppError
-from voice_app.messages import TurnId
+from voice_app.messages import Stage, TurnId
 from voice_app.pipeline.control import AckRequest, DataAck, DataInSlot, DataReady, Edge
 from voice_app.pipeline.credits import Arrival, Arrivals, window_limit
 from voice_app.pipeline.fence import Fence
@@ -20,6 +20,7 @@ class _Lane:
     """One turn on one edge into this process."""
 
     edge: Edge
+    sender: str
     arrivals: Arrivals
     in_slots: int = 0
     """Payloads with their consumer that lie in the sender's slots."""
@@ -55,10 +56,12 @@ class Delivery(msgspec.Struct, gc=False):
     speech: bool
     submitted: float
     release: Release
+    nodes: dict[Stage, str] = {}
+    """As in `DataReady`."""
 
 
 class Inlet:
-    """All edges that enter this process from others.
+    """All edges that enter this process from others. `acknowledge` is told the node that an ack goes to.
 
     `ready`, `asked`, `ended` are for the one receiving thread; releases come from any."""
 
@@ -66,7 +69,7 @@ class Inlet:
         self,
         fence: Fence,
         incoming: Incoming,
-        acknowledge: Callable[[DataAck], None],
+        acknowledge: Callable[[str, DataAck], None],
         deliver: Callable[[Delivery], None],
         fail: Callable[[TurnId, VoiceAppError], None],
     ) -> None:
@@ -85,10 +88,10 @@ class Inlet:
     def ready(self, message: DataReady | DataInSlot) -> None:
         """Take what a sender announced."""
         edge, seq = message.edge, message.seq
-        lane = self._lanes.get(edge) or self._open_lane(edge)
+        lane = self._lanes.get(edge) or self._open_lane(edge, message.sender)
         if lane is None or lane.ended:
             self.stale += 1
-            self._acknowledge(DataAck(edge, (seq,)))
+            self._acknowledge(message.sender, DataAck(edge, (seq,)))
             return
         with self._lock:
             arrival = lane.arrivals.accept(seq)
@@ -112,9 +115,9 @@ class Inlet:
             else:
                 done, lost = request.seqs, ()  # The turn is over and nothing of it is held.
         if done:
-            self._acknowledge(DataAck(edge, done))
+            self._acknowledge(request.sender, DataAck(edge, done))
         if lost:
-            self._acknowledge(DataAck(edge, lost, "lost"))
+            self._acknowledge(request.sender, DataAck(edge, lost, "lost"))
 
     def ended(self, turn: TurnId) -> None:
         """The turn is over (its fence is up): forget it, but for slots that are still read."""
@@ -127,10 +130,10 @@ class Inlet:
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def _open_lane(self, edge: Edge) -> _Lane | None:
+    def _open_lane(self, edge: Edge, sender: str) -> _Lane | None:
         if not self._fence.admits(edge.turn):
             return None
-        lane = self._lanes[edge] = _Lane(edge, Arrivals(window_limit(edge.source, edge.target)))
+        lane = self._lanes[edge] = _Lane(edge, sender, Arrivals(window_limit(edge.source, edge.target)))
         return lane
 
     def _open(self, lane: _Lane, message: DataReady | DataInSlot) -> None:
@@ -147,22 +150,22 @@ class Inlet:
                 self._refuse(lane, seq, error.message)
                 return
         release = Release(give_back, lane, seq)
-        self._deliver(Delivery(lane.edge, payload, message.speech, message.submitted, release))
+        self._deliver(Delivery(lane.edge, payload, message.speech, message.submitted, release, message.nodes))
 
     def _consumed_inline(self, lane: _Lane, seq: int) -> None:
         with self._lock:
             due = lane.arrivals.consumed(seq, at_once=False)
         if due and not lane.ended:
-            self._acknowledge(DataAck(lane.edge, due))
+            self._acknowledge(lane.sender, DataAck(lane.edge, due))
 
     def _consumed_slot(self, lane: _Lane, seq: int) -> None:
-        self._acknowledge(DataAck(lane.edge, self._slot_free(lane, seq)))
+        self._acknowledge(lane.sender, DataAck(lane.edge, self._slot_free(lane, seq)))
 
     def _refuse(self, lane: _Lane, seq: int, reason: str) -> None:
         others = tuple(s for s in self._slot_free(lane, seq) if s != seq)
-        self._acknowledge(DataAck(lane.edge, (seq,), "failed", reason))
+        self._acknowledge(lane.sender, DataAck(lane.edge, (seq,), "failed", reason))
         if others:
-            self._acknowledge(DataAck(lane.edge, others))
+            self._acknowledge(lane.sender, DataAck(lane.edge, others))
 
     def _slot_free(self, lane: _Lane, seq: int) -> tuple[int, ...]:
         with self._lock:

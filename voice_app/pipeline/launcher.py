@@ -90,7 +90,9 @@ class Launcher:
         self._up = up
         self._down = down
         self.workers = {spec.name: Worker(spec) for spec in specs}
-        self._places: dict[Stage, str] = {stage: spec.name for spec in specs for stage in spec.stages}
+        self._places: dict[Stage, tuple[str, ...]] = {
+            stage: tuple(spec.name for spec in specs if stage in spec.stages) for stage in Stage
+        }
         self._tasks: list[asyncio.Task[None]] = []
         self._settled: dict[str, asyncio.Future[None]] = {}
         self._stopping = False
@@ -139,6 +141,10 @@ class Launcher:
         if worker.incarnation == incarnation:
             worker.refusal = from_info(error)
             worker.ready.set()
+
+    def is_ready(self, name: str) -> bool:
+        """Whether the worker takes turns."""
+        return self.workers[name].state is WorkerState.READY
 
     def unready(self, names: frozenset[str]) -> PipelineError | None:
         """Why the workers `names` cannot take a turn now; None: they can."""

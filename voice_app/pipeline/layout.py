@@ -1,15 +1,6 @@
-"""Layouts: which worker runs each stage, on which device and host. Loads no model.
+"""Layouts: which workers run each stage, on which device and host. Loads no model."""
 
-A layout file is TOML with one table a stage; `device` and `host` may be left out:
-
-    [stages.thinker]
-    worker = "text"
-    device = "cuda:0"
-    host = "localhost"
-"""
-
-import re
-import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -17,25 +8,22 @@ from typing import get_args
 import msgspec
 import numpy as np
 
-from voice_app.config import DEVICE, PackConfig, PipelineConfig
+from voice_app.config import PackConfig, PipelineConfig
 from voice_app.errors import ConfigError
 from voice_app.messages import Stage
-from voice_app.pipeline import graph
-from voice_app.pipeline.control import SERVER
+from voice_app.pipeline import graph, layout_file
 from voice_app.pipeline.graph import EdgeSpec
 from voice_app.pipeline.transport.base import TransportKind
-from voice_app.pipeline.transport.router import AVAILABLE, Place, route
+from voice_app.pipeline.transport.router import AVAILABLE, LOCALHOST, Place, route
 
 _S = Stage
-_WORKER = re.compile(r"[a-z0-9][a-z0-9_-]{0,19}")
-_FIELDS = ("worker", "device", "host")
 
-Layout = dict[Stage, Place]
-"""Where each of the seven stages runs."""
+Layout = dict[Stage, tuple[Place, ...]]
+"""Where each of the seven stages runs: in one place, or in one for each of its worker's replicas."""
 
 
 def _of(*places: tuple[Place, tuple[Stage, ...]]) -> Layout:
-    return {stage: place for place, stages in places for stage in stages}
+    return {stage: (place,) for place, stages in places for stage in stages}
 
 
 _ENCODERS = (_S.IMAGE_ENCODER, _S.AUDIO_ENCODER)
@@ -72,19 +60,18 @@ def load(name: str) -> Layout:
     if not path.is_file():
         known = ", ".join(LAYOUTS)
         raise ConfigError(f"--layout {name}: neither one of {known} nor a file", param="layout")
-    return _read(path)
+    return layout_file.read(path)
 
 
 def check(layout: Layout) -> None:
     """Refuse a layout that this build cannot run. Raises ConfigError."""
-    for stage, place in layout.items():
-        if place.host != "localhost":
+    for stage, places in layout.items():
+        for host in {place.host for place in places} - {LOCALHOST}:
             raise ConfigError(
-                f"stage {stage}: host {place.host}: workers are started on localhost only", param="layout"
+                f"stage {stage}: host {host}: workers are started on localhost only", param="layout"
             )
     for edge in graph.EDGES:
-        kind = transport(edge, layout)
-        if kind not in AVAILABLE:
+        for kind in set(transports(edge, layout)) - AVAILABLE:
             raise ConfigError(
                 f"edge {edge.number}, {edge.source} → {edge.target}, needs {kind}, which is not there: "
                 "put the two stages into one worker, or on the CPU of one host (--layout one-gpu, cpu)",
@@ -92,14 +79,19 @@ def check(layout: Layout) -> None:
             )
 
 
-def transport(edge: EdgeSpec, layout: Layout) -> TransportKind:
-    """What `edge` crosses by in `layout`."""
-    return route(layout[edge.source], layout[edge.target], arrays=_carries_arrays(edge))
+def transports(edge: EdgeSpec, layout: Layout) -> list[TransportKind]:
+    """What `edge` crosses by in `layout`; several where replicas are in different places."""
+    return list(
+        dict.fromkeys(
+            route(source, target, arrays=_carries_arrays(edge))
+            for source, target in _pairs(layout[edge.source], layout[edge.target])
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """One worker of a layout: its stages in the graph's order, and where each runs."""
+    """One worker process of a layout: its stages in the graph's order, and where each runs."""
 
     name: str
     host: str
@@ -112,11 +104,11 @@ class WorkerSpec:
 
 
 def workers(layout: Layout) -> list[WorkerSpec]:
-    """The workers of `layout`, in the order of their first stages."""
+    """The workers of `layout`, each replica by itself, in the order of their first stages."""
     found: dict[str, WorkerSpec] = {}
     for stage in graph.STAGES:
-        place = layout[stage]
-        found.setdefault(place.worker, WorkerSpec(place.worker, place.host, {})).stages[stage] = place
+        for place in layout[stage]:
+            found.setdefault(place.node, WorkerSpec(place.node, place.host, {})).stages[stage] = place
     return list(found.values())
 
 
@@ -128,9 +120,10 @@ def describe(config: PipelineConfig) -> dict[str, list[dict[str, object]]]:
             "stage": str(spec.name),
             "scheduler": str(spec.scheduler),
             "batch": spec.batch,
-            "worker": layout[spec.name].worker,
-            "device": layout[spec.name].device,
-            "host": layout[spec.name].host,
+            "worker": layout[spec.name][0].worker,
+            "replicas": len(layout[spec.name]),
+            "device": _listed([place.device for place in layout[spec.name]]),
+            "host": _listed([place.host for place in layout[spec.name]]),
             "takes": spec.takes,
             "gives": spec.gives,
         }
@@ -144,11 +137,29 @@ def describe(config: PipelineConfig) -> dict[str, list[dict[str, object]]]:
             "what": edge.what,
             "size": edge.size,
             "often": edge.often,
-            "transport": str(transport(edge, layout)),
+            "transport": _listed([str(kind) for kind in transports(edge, layout)]),
         }
         for edge in graph.EDGES
     ]
     return {"stages": stages, "edges": edges}
+
+
+def nodes(layout: Layout) -> dict[Stage, tuple[str, ...]]:
+    """The names of the workers that each stage is in."""
+    return {stage: tuple(place.node for place in places) for stage, places in layout.items()}
+
+
+def _pairs(sources: tuple[Place, ...], targets: tuple[Place, ...]) -> Iterator[tuple[Place, Place]]:
+    """Between which places a turn's data may pass: it stays within one replica of a worker."""
+    for source in sources:
+        for target in targets:
+            if source.worker != target.worker or source.node == target.node:
+                yield source, target
+
+
+def _listed(values: list[str]) -> str:
+    """All of them, or the one that they all are."""
+    return values[0] if len(set(values)) == 1 else ", ".join(values)
 
 
 def _carries_arrays(edge: EdgeSpec) -> bool:
@@ -157,54 +168,3 @@ def _carries_arrays(edge: EdgeSpec) -> bool:
         for payload in edge.payloads
         for kind in msgspec.structs.fields(payload)
     )
-
-
-def _read(path: Path) -> Layout:
-    try:
-        content = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: not a layout: {error}", param="layout") from error
-    tables = content.pop("stages", None)
-    if content or not isinstance(tables, dict):
-        raise ConfigError(f"{path}: needs tables [stages.NAME] and nothing else", param="layout")
-    missing = [str(stage) for stage in Stage if str(stage) not in tables]
-    if missing:
-        raise ConfigError(f"{path}: no table [stages.{missing[0]}]", param="layout")
-    layout = {}
-    for name, table in tables.items():
-        where = f"{path}: [stages.{name}]"
-        if name not in list(Stage):
-            raise ConfigError(f"{where}: no such stage; there are {', '.join(Stage)}", param="layout")
-        layout[Stage(name)] = _place(where, table)
-    _check_hosts(path, layout)
-    return layout
-
-
-def _place(where: str, table: object) -> Place:
-    if not isinstance(table, dict):
-        raise ConfigError(f"{where}: must be a table with {', '.join(_FIELDS)}", param="layout")
-    for key, value in table.items():
-        if key not in _FIELDS:
-            raise ConfigError(f"{where}: unknown field {key}; there are {', '.join(_FIELDS)}", param="layout")
-        if not isinstance(value, str):
-            raise ConfigError(f"{where}: {key} must be a text", param="layout")
-    place = Place(**{"worker": ""} | table)
-    if not _WORKER.fullmatch(place.worker) or place.worker == SERVER:
-        raise ConfigError(
-            f"{where}: worker {place.worker!r} must be 1 to 20 of a-z, 0-9, _ and -, and not {SERVER!r}",
-            param="layout",
-        )
-    if not DEVICE.fullmatch(place.device):
-        raise ConfigError(f'{where}: device {place.device!r} must be "cpu" or "cuda:N"', param="layout")
-    return place
-
-
-def _check_hosts(path: Path, layout: Layout) -> None:
-    hosts: dict[str, str] = {}
-    for stage, place in layout.items():
-        if hosts.setdefault(place.worker, place.host) != place.host:
-            raise ConfigError(
-                f"{path}: [stages.{stage}]: worker {place.worker} is on {hosts[place.worker]} already; "
-                "give each host a worker of its own",
-                param="layout",
-            )

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +22,9 @@ themselves be waiting for this one."""
 
 ACK_PATIENCE_S = 2.0
 """What is unacknowledged for so long is asked after; a consumer that is only slow says nothing."""
+
+NO_NODES: dict[Stage, str] = {}
+"""Where no stage has replicas."""
 
 Failure = Callable[[TurnId, TransferFailed], None]
 Targets = tuple[Stage | None, ...]
@@ -57,6 +60,9 @@ class Carrier(Protocol):
         ...
 
 
+Carriers = Mapping[Stage | None, Mapping[str, Carrier]]
+
+
 @dataclass(slots=True, eq=False)
 class _Lane:
     """One turn on one edge."""
@@ -76,6 +82,8 @@ class TurnOut:
 
     speech: bool
     submitted: float
+    nodes: dict[Stage, str]
+    """Its own node of each stage that has replicas."""
     first_in: float
     first_out: float | None = None
     last_out: float = 0.0
@@ -99,13 +107,13 @@ class Outlet:
     """All turns of one source. Safe to use from several threads.
 
     What can be sent is sent by whoever makes it possible: the emitting stage, or the thread that
-    brings the ack. `routes` says where each type of payload goes; `wake` is called (in any thread,
-    under the lock) when a starved turn has room."""
+    brings the ack. `carriers`: for each target, one to each node that it is in. `routes` says where each
+    type of payload goes; `wake` is called (in any thread, under the lock) when a starved turn has room."""
 
     def __init__(
         self,
         source: Stage | None,
-        carriers: Mapping[Stage | None, Carrier],
+        carriers: Carriers,
         routes: Mapping[type, Route],
         fence: Fence,
         clock: Callable[[], float],
@@ -122,14 +130,16 @@ class Outlet:
         self._lock = threading.Lock()
         self._turns: dict[TurnId, TurnOut] = {}
 
-    def open(self, turn: TurnId, *, speech: bool, submitted: float) -> bool:
+    def open(
+        self, turn: TurnId, *, speech: bool, submitted: float, nodes: dict[Stage, str] = NO_NODES
+    ) -> bool:
         """The turn's first input arrived. False: it is stale."""
         with self._lock:
             # Under the lock, so that `end` after the fence was raised finds what was opened before.
             if not self._fence.admits(turn):
                 return False
             if turn not in self._turns:
-                self._turns[turn] = TurnOut(speech, submitted, self._clock())
+                self._turns[turn] = TurnOut(speech, submitted, nodes, self._clock())
             return True
 
     def end(self, turn: TurnId) -> StageTiming | None:
@@ -180,15 +190,16 @@ class Outlet:
 
     def acked(self, ack: DataAck) -> None:
         """Credit and slots come back, also for turns that are over."""
-        carrier = self._carriers.get(ack.edge.target)
-        if carrier is None:
+        carriers = self._carriers.get(ack.edge.target)
+        if carriers is None:
             return
         failed: TransferFailed | None = None
         with self._lock:
             state = self._turns.get(ack.edge.turn)
             lane = state.lanes.get(ack.edge.target) if state else None
             for seq in ack.seqs:
-                carrier.acked(ack.edge, seq)
+                for carrier in carriers.values():
+                    carrier.acked(ack.edge, seq)
                 known = lane is not None and lane.window.give_back(seq)
                 if known and ack.outcome != "consumed":
                     failed = TransferFailed(
@@ -220,17 +231,20 @@ class Outlet:
                     overdue = lane.window.overdue(now, ACK_PATIENCE_S)
                     if overdue:
                         lane.carrier.request_acks(lane.edge, overdue)
-            for carrier in self._carriers.values():
+            for carrier in self._all_carriers():
                 carrier.tick(now)
 
     def node_gone(self, node: str) -> None:
         """The process `node` is gone."""
         with self._lock:
-            for carrier in self._carriers.values():
+            for carrier in self._all_carriers():
                 carrier.node_gone(node)
 
     def __len__(self) -> int:
         return len(self._turns)
+
+    def _all_carriers(self) -> Iterator[Carrier]:
+        return (carrier for carriers in self._carriers.values() for carrier in carriers.values())
 
     def _targets(self, payload: type, speech: bool) -> Targets:
         route = self._routes.get(payload)
@@ -245,9 +259,13 @@ class Outlet:
         lane.pending.append(payload)
 
     def _add_lane(self, state: TurnOut, turn: TurnId, target: Stage | None) -> _Lane:
+        carriers = self._carriers[target]
+        node = next(iter(carriers)) if target is None or len(carriers) == 1 else state.nodes.get(target, "")
+        if node not in carriers:
+            raise TransferFailed(f"the turn has no node for {target}, which has replicas")
         lane = state.lanes[target] = _Lane(
             Edge(turn, self._source, target),
-            self._carriers[target],
+            carriers[node],
             Window(window_limit(self._source, target)),
             is_stream(self._source, target),
         )

@@ -175,7 +175,9 @@ class StageRuntime:
         turn = delivery.edge.turn
         state = self._turns.get(turn)
         if state is None:
-            if not self._outlet.open(turn, speech=delivery.speech, submitted=delivery.submitted):
+            if not self._outlet.open(
+                turn, speech=delivery.speech, submitted=delivery.submitted, nodes=delivery.nodes
+            ):
                 delivery.release()
                 return
             state = self._turns[turn] = _TurnIn()

@@ -158,7 +158,7 @@ class Worker:
 
     def _build(self) -> None:
         pack = registry.create(self._config.pack, self._progress)
-        here = [s for s in graph.STAGES if self._config.places[s] == self._config.name]
+        here = [s for s in graph.STAGES if self._config.name in self._config.places[s]]
         runners = {stage: pack.build(stage) for stage in here}
         for stage, runner in runners.items():
             self._progress(f"warming up {stage}")
@@ -185,7 +185,7 @@ class Worker:
         self._tell(WorkerProgress(self._config.name, text))
 
     def _report_load(self, stage: Stage, load: SchedulerLoad) -> None:
-        self._tell(StageReport(stage, load))
+        self._tell(StageReport(self._config.name, stage, load))
 
 
 def main() -> int:

@@ -114,8 +114,7 @@ def _refused(status: int, kind: str, code: str, message: str, param: str | None 
 
 
 def _rows(status: PipelineStatus) -> list[dict[str, Any]]:
-    """A row for each stage, in the order of the graph."""
-    of = {stage: (name, worker) for name, worker in status.workers.items() for stage in worker.stages}
+    """A row for each stage, in the order of the graph; where it has replicas, for each of them."""
     return [
         {
             "stage": stage,
@@ -126,6 +125,6 @@ def _rows(status: PipelineStatus) -> list[dict[str, Any]]:
             "restarts": worker.restarts,
         }
         for stage in graph.STAGES
-        if stage in of
-        for name, worker in (of[stage],)
+        for name, worker in status.workers.items()
+        if stage in worker.stages
     ]

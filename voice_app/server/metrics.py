@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from voice_app.pipeline.client import PipelineStatus
+from voice_app.pipeline import graph
+from voice_app.pipeline.client import PipelineStatus, WorkerState
 from voice_app.server.admission import Admission
 from voice_app.server.session.actions import Measure, Tally
 
@@ -38,6 +39,13 @@ class _StageFill:
         turns = GaugeMetricFamily("voice_app_pipeline_turns", "Turns in the pipeline")
         turns.add_metric([], status.turns)
         yield turns
+        ready = GaugeMetricFamily(
+            "voice_app_stage_workers", "Workers that take turns, of each stage", labels=["stage"]
+        )
+        for stage in graph.STAGES:
+            there = [worker for worker in status.workers.values() if stage in worker.stages]
+            ready.add_metric([stage], sum(worker.state is WorkerState.READY for worker in there))
+        yield ready
         for name, what in (
             ("waiting", "Requests that wait in a stage"),
             ("running", "Requests that a stage works on"),

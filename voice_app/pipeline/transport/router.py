@@ -8,13 +8,24 @@ AVAILABLE = frozenset({TransportKind.REFERENCE, TransportKind.SHARED_MEMORY})
 """Transports that this build can open; a layout that needs another is refused at start."""
 
 
+LOCALHOST = "localhost"
+"""The host of the server process."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a stage runs: `worker` names a process, `device` is "cpu" or "cuda:N" on `host`."""
+    """Where a stage runs: `device` is "cpu" or "cuda:N" on `host`; `worker` names a process or, with a
+    `replica`, one of several alike."""
 
     worker: str
     device: str = "cpu"
-    host: str = "localhost"
+    host: str = LOCALHOST
+    replica: int | None = None
+
+    @property
+    def node(self) -> str:
+        """The process's own name."""
+        return self.worker if self.replica is None else f"{self.worker}.{self.replica}"
 
     @property
     def on_gpu(self) -> bool:
@@ -26,7 +37,7 @@ def route(source: Place, target: Place, *, arrays: bool, peer_access: bool = Tru
     device), not only numbers. `peer_access`: the two GPUs reach each other's memory."""
     if source.host != target.host:
         return TransportKind.MOONCAKE
-    if source.worker == target.worker:
+    if source.node == target.node:
         return TransportKind.REFERENCE
     if arrays and peer_access and source.on_gpu and target.on_gpu:
         return TransportKind.CUDA_IPC

@@ -1,0 +1,154 @@
+"""Replicas of a worker: which turn goes where, and what the death of one costs."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from pipeline_talk import config, read, request, until
+
+from voice_app.errors import PipelineError, WorkerDied
+from voice_app.messages import Stage
+from voice_app.pipeline.client import PipelineClient, WorkerState
+from voice_app.pipeline.replicas import UNSEEN_S, Replicas
+from voice_app.schedulers.base import SchedulerLoad
+
+VOICE = (Stage.TALKER_AR, Stage.CODE2WAV)
+PLACES = dict.fromkeys(Stage, ("t",)) | dict.fromkeys(VOICE, ("v.0", "v.1", "v.2"))
+PLACES |= dict.fromkeys((Stage.IMAGE_ENCODER, Stage.AUDIO_ENCODER), ("e.0", "e.1"))
+
+
+class Sent:
+    """Turns that are sent one after the other to the voice's replicas."""
+
+    def __init__(self) -> None:
+        self.replicas = Replicas(PLACES)
+        self.turns: dict[str, int] = {}
+        self.dead: set[str] = set()
+        self.now = 5.0
+
+    def send(self) -> str:
+        chosen = self.replicas.choose(tuple(Stage), lambda node: node not in self.dead, self.turns, self.now)
+        assert chosen[Stage.TALKER_AR] == chosen[Stage.CODE2WAV]
+        assert chosen[Stage.IMAGE_ENCODER] == chosen[Stage.AUDIO_ENCODER]
+        assert {chosen[s] for s in (Stage.PREPROCESSING, Stage.THINKER, Stage.DECODE)} == {"t"}
+        node = chosen[Stage.TALKER_AR]
+        self.turns[node] = self.turns.get(node, 0) + 1
+        return node
+
+    def load(self, node: str, waiting: int, running: int) -> None:
+        self.replicas.reported(node, Stage.TALKER_AR, SchedulerLoad(waiting, running))
+
+
+def test_turns_at_once_are_spread() -> None:
+    sent = Sent()
+    assert [sent.send() for _ in range(6)] == ["v.0", "v.1", "v.2"] * 2
+
+
+def test_what_is_reported_decides_and_a_burst_does_not_all_go_to_the_idlest() -> None:
+    sent = Sent()
+    sent.load("v.0", 4, 2)
+    sent.load("v.1", 1, 1)
+    assert [sent.send() for _ in range(4)] == ["v.2", "v.2", "v.1", "v.2"]
+    sent.now += UNSEEN_S
+    sent.load("v.2", 0, 3)
+    assert sent.send() == "v.1"
+
+
+def test_among_idle_ones_the_one_with_fewest_open_turns() -> None:
+    sent = Sent()
+    sent.turns = {"v.0": 3, "v.1": 2, "v.2": 4}
+    assert sent.send() == "v.1"
+
+
+def test_one_that_is_not_ready_gets_none_while_another_is() -> None:
+    sent = Sent()
+    sent.dead = {"v.0", "v.2"}
+    assert [sent.send() for _ in range(3)] == ["v.1"] * 3
+    sent.dead = {"v.0", "v.1", "v.2"}
+    assert sent.send() in sent.dead, "and the caller is told that it is not ready"
+
+
+def test_a_stages_fill_is_the_sum_of_its_replicas_and_forgets_the_dead() -> None:
+    sent = Sent()
+    sent.load("v.0", 4, 2)
+    sent.load("v.1", 1, 1)
+    sent.replicas.reported("t", Stage.THINKER, SchedulerLoad(0, 1, 7, 9))
+    assert sent.replicas.load() == {
+        Stage.TALKER_AR: SchedulerLoad(5, 3),
+        Stage.THINKER: SchedulerLoad(0, 1, 7, 9),
+    }
+    sent.replicas.down("v.0")
+    assert sent.replicas.load()[Stage.TALKER_AR] == SchedulerLoad(1, 1)
+
+
+# ------------------------------------------------------------------------------------------ real processes
+
+LAYOUT = """
+[stages.preprocessing]
+worker = "text"
+[stages.thinker]
+worker = "text"
+[stages.decode]
+worker = "text"
+[stages.image_encoder]
+worker = "encoders"
+replicas = 2
+[stages.audio_encoder]
+worker = "encoders"
+[stages.talker_ar]
+worker = "voice"
+replicas = 2
+[stages.code2wav]
+worker = "voice"
+"""
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> str:
+    path = tmp_path / "replicas.toml"
+    path.write_text(LAYOUT)
+    return str(path)
+
+
+async def test_turns_pass_through_replicas_and_a_dead_one_costs_only_its_own(layout: str) -> None:
+    async with PipelineClient(config(layout)) as client:
+        assert set(client.status().workers) == {"text", "encoders.0", "encoders.1", "voice.0", "voice.1"}
+        texts = [f"turn {n} of many" for n in range(6)]
+        answers = await asyncio.gather(*(read(client.submit(request(t, turn=t))) for t in texts))
+        assert [answer.voice for answer in answers] == texts
+
+        # Two long turns, one in each voice.
+        await until(lambda: not any(load.running for load in client.status().stages.values()))
+        streams = [client.submit(request("!repeat 1500", turn=f"long {n}")) for n in range(2)]
+        first = [await anext(stream) for stream in streams]
+        victim = client.status().workers["voice.0"].pid
+        assert victim is not None
+        os.kill(victim, signal.SIGKILL)
+        await until(lambda: client.status().workers["voice.0"].state is WorkerState.RESTARTING)
+        assert client.status().ready, "the other voice takes turns"
+        assert (await read(client.submit(request("meanwhile", turn="meanwhile")))).voice == "meanwhile"
+        outcomes = await asyncio.gather(
+            *(read(s, event) for s, event in zip(streams, first, strict=True)), return_exceptions=True
+        )
+        died = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        assert [str(error) for error in died] == ["worker voice.0 was ended by signal 9"]
+        assert isinstance(died[0], WorkerDied)
+        assert [len(o.voice) for o in outcomes if not isinstance(o, BaseException)] == [1500]
+        await until(lambda: client.status().workers["voice.0"].state is WorkerState.READY)
+        assert client.status().workers["voice.0"].restarts == 1
+
+
+async def test_without_any_replica_a_turn_is_refused(layout: str) -> None:
+    async with PipelineClient(config(layout)) as client:
+        for name in ("voice.0", "voice.1"):
+            pid = client.status().workers[name].pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: not client.status().ready)
+        with pytest.raises(PipelineError, match=r"worker voice\.[01] is (restarting|starting)"):
+            client.submit(request("spoken"))
+        assert (await read(client.submit(request("written", turn="2", speech=False)))).text == "written"
+        await until(lambda: client.status().ready)
+        assert (await read(client.submit(request("again", turn="3")))).voice == "again"
