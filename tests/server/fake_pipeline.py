@@ -18,7 +18,9 @@ def tone(seconds: float, rate: int = RATE) -> np.ndarray:
     return (0.3 * np.sin(2 * np.pi * 330 * np.arange(int(seconds * rate)) / rate)).astype(np.float32)
 
 
-def spoken(text: str, seconds_per_word: float = 0.3, heard: str | None = "hello") -> list[m.TurnEvent]:
+def spoken(
+    text: str, seconds_per_word: float = 0.3, heard: str | None = "hello", rate: int = RATE
+) -> list[m.TurnEvent]:
     """A reply word by word, each word with its sound and its mark."""
     events: list[m.TurnEvent] = [] if heard is None else [m.Transcript(heard)]
     chars = sample = 0
@@ -26,8 +28,8 @@ def spoken(text: str, seconds_per_word: float = 0.3, heard: str | None = "hello"
         piece = word if not chars else f" {word}"
         chars += len(piece)
         events.append(m.TextDelta(piece, (1,)))
-        samples = tone(seconds_per_word)
-        events.append(m.AudioChunk(samples, RATE, sample, (m.TextMark(chars, sample + len(samples)),)))
+        samples = tone(seconds_per_word, rate)
+        events.append(m.AudioChunk(samples, rate, sample, (m.TextMark(chars, sample + len(samples)),)))
         sample += len(samples)
     usage = m.Usage(prompt_tokens=12, cached_tokens=4, output_tokens=len(text.split()))
     return [*events, m.TextDone("stop", usage), m.AudioDone(sample), m.TurnDone({})]

@@ -10,6 +10,8 @@ from fake_pipeline import spoken, written
 from virtual_talk import SPEECH, VirtualTalk
 
 from voice_app import messages as m
+from voice_app.errors import StageFailed
+from voice_app.server.protocol.voices import STAND_INS
 from voice_app.server.settings import TalkSettings
 
 PNG = base64.b64decode(
@@ -170,6 +172,31 @@ def test_the_voice_is_frozen_once_it_was_heard(t: VirtualTalk):
     assert error(t)["code"] == "cannot_update_voice"
     t.update(audio={"output": {"voice": "joe"}}, instructions="Hi")
     assert t.kinds[-1] == "session.updated"
+
+
+@pytest.mark.parametrize(
+    ("pack", "asked", "given"),
+    [
+        ("local", "alloy", None),
+        ("local", "Cherry", None),
+        ("local", "Ethan", None),
+        ("local", "", None),
+        ("local", {"id": "marin"}, None),
+        ("local", "joe", "joe"),
+        ("qwen3-omni", "alloy", None),
+        ("qwen3-omni", "Ethan", "Ethan"),
+    ],
+)
+def test_voices_of_other_services_are_the_packs_own(
+    pack: str, asked: str | dict[str, str], given: str | None
+):
+    t = VirtualTalk(answer, TalkSettings(stand_in_voices=STAND_INS[pack]))
+    t.update(audio={"output": {"voice": asked}})
+    shown = t.last("session.updated")["session"]["audio"]["output"].get("voice", "")
+    assert shown == (asked if isinstance(asked, str) else asked["id"]), "as the client asked"
+    t.say("Hello")
+    t.send("response.create")
+    assert t.requests[-1][1].voice == given
 
 
 # ------------------------------------------------------------------------------------------------ items
@@ -536,6 +563,18 @@ def test_manual_turns():
     part = t.requests[0][1].messages[-1].parts[0]
     assert isinstance(part, m.AudioPart)
     assert len(part.samples) == pytest.approx(16_000, abs=40)
+
+
+def test_words_that_could_not_be_found_out():
+    """A turn that nobody answers, lost in the pipeline: the client is not left waiting for its words."""
+    t = VirtualTalk(lambda request: [StageFailed("it broke")])
+    t.update(audio={"input": {"turn_detection": None, "transcription": {"model": "whisper-1"}}})
+    t.speak(1)
+    t.send("input_audio_buffer.commit")
+    t.wait(2)
+    told = t.last("conversation.item.input_audio_transcription.failed")
+    assert told["item_id"] == t.last("input_audio_buffer.committed")["item_id"]
+    assert told["error"]["code"] == "stage_failed"
 
 
 def test_an_empty_commit_is_refused():

@@ -128,6 +128,49 @@ def test_the_work_is_cancelled_before_anything_is_sent():
     assert type(batch[0]).__name__ == "Cancel"
 
 
+def test_the_turn_whose_answer_was_interrupted_is_remembered():
+    """Both turns of the user stay, with what was heard of the answer between them."""
+    t = talk(each_s=0.1)
+    t.say("First")
+    t.send("response.create")
+    t.wait(0.2)
+    t.silence(0.5)
+    t.speak(1)
+    t.silence(2)
+    roles = [(role, text) for role, text in t.history() if role != "system"]
+    assert roles[0] == ("user", "First")
+    assert roles[1][0] == "assistant"
+    assert roles[2] == ("user", "<speech>")
+
+
+def test_nothing_of_an_old_reply_is_in_the_next_one():
+    """Two talks of the same words, one with an interrupted reply before: the same second reply."""
+
+    def second_reply(*, interrupted: bool) -> bytes:
+        t = VirtualTalk(lambda r: spoken(LONG if len(r.messages) == 2 and interrupted else "Fine."))
+        t.speak(1)
+        t.silence(2.0)
+        t.speak(1)
+        t.silence(3)
+        last = t.last("response.created")["response"]["id"]
+        deltas = [e["delta"] for e in t.events("response.output_audio.delta") if e["response_id"] == last]
+        assert len({e["response_id"] for e in t.events("response.output_audio.delta")}) == 2
+        return b"".join(map(base64.b64decode, deltas))
+
+    assert second_reply(interrupted=True) == second_reply(interrupted=False)
+
+
+@pytest.mark.parametrize("seconds", [0.004, 0.05, 0.1, 0.25])
+def test_a_reply_of_one_short_word_is_heard_whole(seconds: float):
+    t = VirtualTalk(lambda request: spoken("Yes.", seconds, heard=None))
+    t.say("Is it?")
+    t.send("response.create")
+    t.wait(2)
+    sent = b"".join(base64.b64decode(e["delta"]) for e in t.events("response.output_audio.delta"))
+    assert len(sent) / 48_000 == pytest.approx(seconds, abs=0.001)
+    assert t.last("response.done")["response"]["output"][0]["content"][0]["transcript"] == "Yes."
+
+
 def test_speech_after_the_last_audio_was_sent_still_stops_the_playback():
     """Generation and sending are over, the loudspeaker is not."""
     t = talk("one two three", TalkSettings(lead_s=10.0))
@@ -301,6 +344,22 @@ def test_idle_timeout_prompts_the_user():
     t.checker.finish()
 
 
+@pytest.mark.parametrize("microphone", ["open", "gone"])
+def test_an_idle_timeout_asks_the_model_to_speak_first(microphone: str):
+    """Not what it makes of the silence; also where the client sends no silence at all."""
+    t = talk("one two")
+    t.update(audio={"input": {"turn_detection": {"idle_timeout_ms": 3000}}})
+    t.say("Hello")
+    t.send("response.create")
+    t.wait(1)
+    (t.silence if microphone == "open" else t.wait)(4)
+    assert t.kinds.count("input_audio_buffer.timeout_triggered") == 1
+    assert t.history()[-2:] == [("assistant", "one two"), ("user", "")]
+    assert t.kinds.count("response.created") == 2
+    t.wait(2)
+    t.checker.finish()
+
+
 def test_a_failed_turn_says_so_and_the_talk_goes_on():
     def answer(request: m.TurnRequest):
         if len(request.messages) < 3:
@@ -330,7 +389,7 @@ def test_half_an_hour_with_two_hundred_interruptions_takes_less_than_a_second():
 
 def _half_an_hour() -> float:
     """Processor seconds that the talk took."""
-    script = spoken("one two three four five six", heard="hello")
+    script = spoken("one two three four five six", heard="hello", rate=24_000)
     settings = TalkSettings(lead_s=0.4)
     t = VirtualTalk(lambda request: script, settings, each_s=0.3, check=False, make_microphone=JudgedFrames)
     gc.collect()

@@ -12,7 +12,7 @@ from voice_app.server.hub import Hub
 from voice_app.server.protocol.config import Config, update
 from voice_app.server.protocol.errors import ProtocolError, from_validation
 from voice_app.server.protocol.items import Model
-from voice_app.server.session.effective import default_config
+from voice_app.server.session.effective import default_config, effective
 
 PREFIX = "ek_"
 
@@ -40,10 +40,8 @@ async def make_secret(hub: Hub, key: auth.Key, body: object) -> dict[str, Any]:
         raise from_validation(error, body) from error
     if hub.store is None:
         raise ProtocolError("invalid_value", "This server keeps no sessions and so no client secrets.")
-    config = default_config(hub.settings.talk)
-    if asked.session.get("type") == "transcription":
-        config = config.model_copy(update={"type": "transcription"})
-    config = update(config, asked.session)
+    kind = "transcription" if asked.session.get("type") == "transcription" else "realtime"
+    config = effective(update(default_config(hub.settings.talk, kind), asked.session), hub.settings.talk)
     value = PREFIX + secrets.token_urlsafe(24)
     kept = msgspec.json.encode(_Secret(key, config.model_dump()))
     await hub.store.put(f"secret:{auth.hashed(value)}", kept, asked.expires_after.seconds)

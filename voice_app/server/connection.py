@@ -13,7 +13,7 @@ from voice_app.server.auth import Key
 from voice_app.server.driver import Dialect, Driver, Socket, now, unix_time
 from voice_app.server.hub import Hub
 from voice_app.server.outbox import Outbox
-from voice_app.server.protocol.config import Config, Extensions, Transcription
+from voice_app.server.protocol.config import Config, Extensions
 from voice_app.server.protocol.errors import ProtocolError
 from voice_app.server.session.effective import default_config
 from voice_app.server.session.session import Session
@@ -80,12 +80,8 @@ class Connection:
             responses_per_minute=limits.responses_per_minute,
         )
         if config is None:
-            config = default_config(talk)
-        if self._query.get("intent") == "transcription":
-            audio = config.audio.model_copy(
-                update={"input": config.audio.input.model_copy(update={"transcription": Transcription()})}
-            )
-            config = config.model_copy(update={"type": "transcription", "audio": audio})
+            intent = self._query.get("intent")
+            config = default_config(talk, "transcription" if intent == "transcription" else "realtime")
         asked = [
             name for name in self._query.get("extensions", "").split(",") if name in Extensions.model_fields
         ]

@@ -23,6 +23,7 @@ from voice_app.server.app import create_app
 from voice_app.server.auth import Keys, check_address, load_keys
 from voice_app.server.end_of_turn import EndOfTurn
 from voice_app.server.hub import Hub, Tracer, make_hub
+from voice_app.server.protocol.voices import STAND_INS
 from voice_app.server.settings import ServerSettings
 from voice_app.server.store.embedded import EmbeddedRedis, free_folder
 from voice_app.server.store.redis_store import RedisStore
@@ -139,11 +140,12 @@ def _judge(model: Path) -> Callable[[np.ndarray], Awaitable[float]]:
 
 def _settings(config: PipelineConfig, options: ServeOptions) -> ServerSettings:
     """The options' settings for this pack."""
-    given = options.settings
+    given, pack = options.settings, config.pack.pack
     talk = replace(
         given.talk,
-        model=config.pack.pack,
-        transcribes=config.pack.pack in PACKS_WITH_WORDS,
+        model=pack,
+        transcribes=pack in PACKS_WITH_WORDS,
+        stand_in_voices=STAND_INS.get(pack, frozenset()),
         semantic_vad=options.turn_model is not None,
     )
     return replace(given, host=options.host, port=options.port, talk=talk)

@@ -15,7 +15,8 @@ class TalkSettings:
     the work on a turn starts (None: when the turn is over). `interrupt_ms`: speech of this length interrupts
     a reply; shorter speech is judged by its words where the pack tells them (`transcribes`), else passed
     over. `semantic_vad`: a model says whether a turn sounds complete. `audio_kept_s`: seconds of the user's
-    recordings that a talk keeps."""
+    recordings that a talk keeps. `prompt_tokens`: about so many of the conversation are in a prompt at most.
+    `stand_in_voices`: names (in lower case) of voices elsewhere, which stand for the pack's own."""
 
     model: str = "local"
     instructions: str = DEFAULT_INSTRUCTIONS
@@ -27,6 +28,8 @@ class TalkSettings:
     audio_kept_s: float = 120.0
     session_s: float = 3600.0
     pictures_per_prompt: int = 4
+    prompt_tokens: int = 24_576
+    stand_in_voices: frozenset[str] = frozenset()
     image_bytes_per_minute: int = 64 << 20
     responses_per_minute: int | None = None
 

@@ -1,7 +1,6 @@
 """The items of a talk, in order: what was said by whom, and how much of it was heard."""
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterator
 from operator import itemgetter
 
@@ -9,11 +8,12 @@ import msgspec
 import numpy as np
 
 from voice_app.server.protocol.errors import ProtocolError
+from voice_app.server.session.kept import Kept
 
 MAX_ITEMS = 2_000
 """A talk of half an hour makes some hundreds. Beyond, the oldest are forgotten."""
-
-
+PICTURE_BYTES = 16 << 20
+"""Pictures of a talk that are kept; only the newest few are in a prompt."""
 TRUNCATE_SLACK_MS = 250
 """Real clients count up to so much more than there was; beyond, it is an error."""
 
@@ -88,6 +88,36 @@ class CallOutputItem(msgspec.Struct, tag="call_output", eq=False):
 Item = MessageItem | CallItem | CallOutputItem
 
 
+AUDIO_TOKENS_S, PICTURE_TOKENS, TEXT_BYTES, ITEM_TOKENS = 12.5, 800, 3, 6
+"""What Qwen3-Omni takes for a second of sound and a picture of 896 × 896; about so many bytes of text (UTF-8)
+are one token, in Chinese as in English; and an item's frame."""
+
+
+def weight(item: Item) -> int:
+    """About how many tokens of a prompt `item` is; the server has no tokenizer."""
+    match item:
+        case MessageItem():
+            return ITEM_TOKENS + sum(map(_part_weight, item.content))
+        case CallItem():
+            return ITEM_TOKENS + len(item.arguments.encode()) // TEXT_BYTES
+        case CallOutputItem():
+            return ITEM_TOKENS + len(item.output.encode()) // TEXT_BYTES
+
+
+def _part_weight(part: Content) -> int:
+    match part:
+        case Spoken():
+            return len(part.heard.encode()) // TEXT_BYTES
+        case Text(text):
+            return len(text.encode()) // TEXT_BYTES
+        case Picture(data):
+            return PICTURE_TOKENS if data else 0
+        case Recording(samples, transcript):
+            if transcript is not None:
+                return len(transcript.encode()) // TEXT_BYTES
+            return 0 if samples is None else int(len(samples) / 16_000 * AUDIO_TOKENS_S)
+
+
 def duplicate(item_id: str) -> ProtocolError:
     """An item of that id is there, or promised."""
     return ProtocolError(
@@ -98,15 +128,16 @@ def duplicate(item_id: str) -> ProtocolError:
 
 
 class Conversation:
-    """Items in order, each found by its id. `audio_s` bounds the seconds of recordings that are kept."""
+    """Items in order, each found by its id. `audio_s` bounds the seconds of recordings that are kept, and
+    `picture_bytes` the pictures: memory does not grow with a talk's length."""
 
-    def __init__(self, audio_s: float = 120.0) -> None:
+    def __init__(self, audio_s: float = 120.0, picture_bytes: int = PICTURE_BYTES) -> None:
         self._items: list[Item] = []
         self._by_id: dict[str, Item] = {}
-        self._recordings: deque[Recording] = deque()
-        self._samples_kept = 0
-        self._most_samples = int(audio_s * 16_000)
+        self._recordings: Kept[Recording] = Kept(int(audio_s * 16_000), _forget_sound)
+        self._pictures: Kept[Picture] = Kept(picture_bytes, _forget_picture)
         self._recent_from = 0
+        self._weights: dict[str, int] = {}
         self.changed: set[str] = set()
         """Items that were added, deleted or changed and not stored since. Whoever changes an item says so by
         `touch`."""
@@ -135,16 +166,26 @@ class Conversation:
         self._recent_from += position < self._recent_from
         self._by_id[item.id] = item
         self.changed.add(item.id)
-        self._keep_audio(item)
+        self._keep_media(item)
         return self._items[position - 1].id if position else None
 
-    def recent(self, most: int, keep: float) -> list[Item]:
-        """The items that an answer takes into account: at most `most`. When there are more, the oldest leave
-        so that `keep` (a share) of that number is left: rarely and many at once, so that the prompts of
-        neighbouring turns begin alike and share their cache."""
-        if len(self._items) - self._recent_from > most:
-            self._recent_from = len(self._items) - int(most * keep)
+    def recent(self, most: int, tokens: int, keep: float) -> list[Item]:
+        """The items that an answer takes into account: at most `most`, and of about `tokens` in all. When
+        there are more, the oldest leave so that `keep` (a share) of that is left: rarely and many at once, so
+        that the prompts of neighbouring turns begin alike and share their cache. The newest always stays."""
+        left = sum(map(self._weigh, self._items[self._recent_from :]))
+        if left > tokens or len(self._items) - self._recent_from > most:
+            while len(self._items) - self._recent_from > max(1, int(most * keep)) or (
+                left > tokens * keep and self._recent_from < len(self._items) - 1
+            ):
+                left -= self._weigh(self._items[self._recent_from])
+                self._recent_from += 1
         return self._items[self._recent_from :]
+
+    def _weigh(self, item: Item) -> int:
+        if item.id not in self._weights:
+            self._weights[item.id] = weight(item)
+        return self._weights[item.id]
 
     def _position_after(self, previous_item_id: str | None) -> int:
         if previous_item_id is None:
@@ -163,6 +204,7 @@ class Conversation:
         """The item is not as it was."""
         if item_id in self._by_id:
             self.changed.add(item_id)
+            self._weights.pop(item_id, None)
 
     def known(self, item_id: str, verb: str) -> Item:
         """The item that the client wants to `verb` (retrieve, delete, truncate)."""
@@ -210,6 +252,7 @@ class Conversation:
         if self._by_id.pop(item_id, None) is None:
             return False
         self.changed.add(item_id)
+        self._weights.pop(item_id, None)
         position = self._find(item_id)
         del self._items[position]
         self._recent_from -= position < self._recent_from
@@ -219,14 +262,18 @@ class Conversation:
         # From the end: what is asked for is nearly always recent.
         return next(i for i in range(len(self._items) - 1, -1, -1) if self._items[i].id == item_id)
 
-    def _keep_audio(self, item: Item) -> None:
-        """The oldest recordings go when their sum is beyond the bound: memory must not grow with time."""
-        if isinstance(item, MessageItem):
-            for part in item.content:
-                if isinstance(part, Recording) and part.samples is not None:
-                    self._recordings.append(part)
-                    self._samples_kept += len(part.samples)
-        while self._samples_kept > self._most_samples and len(self._recordings) > 1:
-            oldest = self._recordings.popleft()
-            self._samples_kept -= 0 if oldest.samples is None else len(oldest.samples)
-            oldest.samples = None
+    def _keep_media(self, item: Item) -> None:
+        """The oldest sound and pictures go when there are more than is kept."""
+        for part in item.content if isinstance(item, MessageItem) else ():
+            if isinstance(part, Recording) and part.samples is not None:
+                self._recordings.add(part, len(part.samples))
+            elif isinstance(part, Picture):
+                self._pictures.add(part, len(part.data))
+
+
+def _forget_sound(recording: Recording) -> None:
+    recording.samples = None
+
+
+def _forget_picture(picture: Picture) -> None:
+    picture.data = b""

@@ -1,15 +1,19 @@
 """What a session is in effect: its defaults, and what this server makes of what it is asked for."""
 
-from typing import Any
+from typing import Any, Literal
 
 from voice_app.server.protocol import config as cfg
 from voice_app.server.session import camera
 from voice_app.server.settings import TalkSettings
 
 
-def default_config(settings: TalkSettings) -> cfg.Config:
-    """What a session is until its client says otherwise."""
-    return cfg.Config(model=settings.model, instructions=settings.instructions)
+def default_config(
+    settings: TalkSettings, kind: Literal["realtime", "transcription"] = "realtime"
+) -> cfg.Config:
+    """What a session is until its client says otherwise; one of the kind "transcription" transcribes."""
+    heard = cfg.AudioInput(transcription=cfg.Transcription() if kind == "transcription" else None)
+    audio = cfg.Audio(input=heard)
+    return cfg.Config(type=kind, model=settings.model, instructions=settings.instructions, audio=audio)
 
 
 def effective(config: cfg.Config, settings: TalkSettings) -> cfg.Config:

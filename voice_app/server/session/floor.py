@@ -34,7 +34,7 @@ SOUNDS_S = 8
 EAGERNESS = {"high": (250, 2_000), "medium": (400, 4_000), "auto": (400, 4_000), "low": (700, 8_000)}
 """semantic_vad: ms of silence that end a turn which sounds complete, and any turn (the protocol's maxima)."""
 PROMPT_ITEMS = 128
-"""Most items of the conversation in a prompt, unless `truncation` is disabled; the models cut by tokens."""
+"""Most items of the conversation in a prompt, unless `truncation` is disabled."""
 PROMPT_KEEP = 0.8
 """Share of them that stays when the oldest leave."""
 
@@ -138,7 +138,7 @@ class Floor:
             case turns.IdleTimeout(start_ms, end_ms):
                 self._spoke_until = None
                 self._context.send([events.timeout_triggered(self.user_item, start_ms, end_ms)])
-                self._end_turn(start_ms, end_ms, now)
+                self._end_silence(start_ms, end_ms, now)
 
     def _speculate(self, start_ms: int, end_ms: int) -> None:
         if self._answers_turns:
@@ -160,15 +160,21 @@ class Floor:
         else:
             self._answer(item.id, now)
 
-    def _content(self, samples: np.ndarray) -> list[Content]:
+    def _end_silence(self, start_ms: int, end_ms: int, now: float) -> None:
+        """Nobody spoke: the model is asked to speak first, not what it makes of the silence."""
+        item = self._commit(self._hearing.cut(start_ms, end_ms), words="")
+        if self._answers_turns:
+            self._answer(item.id, now)
+
+    def _content(self, samples: np.ndarray, words: str | None = None) -> list[Content]:
         """What the user's turn holds: what was seen, then what was said."""
         seen = self.camera.frames()
         pictures = (Picture(frame.data, frame.media_type, frame=frame.name) for frame in seen)
-        return [*pictures, Recording(samples)]
+        return [*pictures, Recording(samples, words)]
 
-    def _commit(self, samples: np.ndarray) -> MessageItem:
-        """The user's turn becomes an item."""
-        item = MessageItem(self.user_item, "user", self._content(samples))
+    def _commit(self, samples: np.ndarray, words: str | None = None) -> MessageItem:
+        """The user's turn becomes an item; `words`: what was said, where that is known."""
+        item = MessageItem(self.user_item, "user", self._content(samples, words))
         self.camera.clear()
         self.user_item = self._context.new_id("item")
         previous = self._context.conversation.add(item)
@@ -179,11 +185,14 @@ class Floor:
 
     def recent(self) -> list[Item]:
         """The items that an answer takes into account."""
-        truncation = self._config.truncation
+        truncation, tokens, keep = self._config.truncation, self._context.settings.prompt_tokens, PROMPT_KEEP
         if truncation == "disabled":
             return list(self._context.conversation)
-        keep = truncation.retention_ratio if isinstance(truncation, cfg.RetentionRatio) else PROMPT_KEEP
-        return self._context.conversation.recent(PROMPT_ITEMS, keep)
+        if isinstance(truncation, cfg.RetentionRatio):
+            keep = truncation.retention_ratio
+            limit = truncation.token_limits.post_instructions if truncation.token_limits else None
+            tokens = min(tokens, tokens if limit is None else limit)
+        return self._context.conversation.recent(PROMPT_ITEMS, tokens, keep)
 
     def may_answer(self, now: float) -> bool:
         """Whether another response is within what the client may ask for; it is counted."""

@@ -15,6 +15,7 @@ LONGEST_PACKET_S = 0.5
 """Packets are awaited in their own rhythm up to this; one that holds more is a recording, not a stream."""
 MAX_TURN_MS = 600_000
 """Longest sound of one turn that waits to be committed."""
+_SPEECH, _SILENCE = turns.Frame(True), turns.Frame(False)
 
 
 class Hearing:
@@ -51,7 +52,9 @@ class Hearing:
             )
         before = self._microphone.position_ms
         for speech in self._microphone.hear(data):
-            yield from self._step(turns.Frame(speech), now)
+            self._state, actions = turns.step(self._state, _SPEECH if speech else _SILENCE, now, self._rules)
+            if actions:
+                yield from actions
         # A client that sends every 200 ms is not silent in between.
         packet_s = min((self._microphone.position_ms - before) / 1000, LONGEST_PACKET_S)
         self._state = replace(self._state, last_frame_at=now + packet_s)

@@ -1,6 +1,7 @@
 """From a conversation to the request that the pipeline takes."""
 
 from collections.abc import Iterable
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -18,17 +19,21 @@ from voice_app.server.session.conversation import (
     Text,
 )
 from voice_app.server.session.response import ResponseSpec
+from voice_app.server.settings import TalkSettings
 from voice_app.server.sound import EAR_RATE
 
 
-def request(turn: m.TurnId, items: Iterable[Item], spec: ResponseSpec, pictures: int = 4) -> m.TurnRequest:
-    """The turn that answers `items` as `spec` says. Of all pictures, the newest `pictures` are in it."""
+def request(
+    turn: m.TurnId, items: Iterable[Item], spec: ResponseSpec, settings: TalkSettings
+) -> m.TurnRequest:
+    """The turn that answers `items` as `spec` says. Of all pictures, the newest are in it; a voice of another
+    service is the pack's own."""
     limit = spec.max_tokens if isinstance(spec.max_tokens, int) else None
     return m.TurnRequest(
         turn=turn,
-        messages=_newest_pictures(_messages(items, spec.instructions), pictures),
+        messages=_newest_pictures(_messages(items, spec.instructions), settings.pictures_per_prompt),
         speech=spec.spoken,
-        voice=spec.voice or None,
+        voice=None if spec.voice.lower() in settings.stand_in_voices else spec.voice or None,
         speed=spec.speed,
         sampling=msgspec.structs.replace(spec.sampling, max_tokens=limit),
         tools=spec.tools,
@@ -53,18 +58,19 @@ def _messages(items: Iterable[Item], instructions: str) -> tuple[m.Message, ...]
 
 def _newest_pictures(messages: tuple[m.Message, ...], most: int) -> tuple[m.Message, ...]:
     """A camera would fill the prompt with what it saw long ago."""
-    old = sum(isinstance(part, m.ImagePart) for message in messages for part in message.parts) - most
+    parts = chain.from_iterable(message.parts for message in messages)
+    old = sum(isinstance(part, m.ImagePart) for part in parts) - most
     if old <= 0:
         return messages
     kept: list[m.Message] = []
     for message in messages:
-        parts: list[m.Part] = []
+        left: list[m.Part] = []
         for part in message.parts:
             if isinstance(part, m.ImagePart) and old > 0:
                 old -= 1
             else:
-                parts.append(part)
-        kept += [m.Message(message.role, tuple(parts))] if parts else []
+                left.append(part)
+        kept += [m.Message(message.role, tuple(left))] if left else []
     return tuple(kept)
 
 
@@ -75,7 +81,7 @@ def _entry(item: Item) -> tuple[m.Role, tuple[m.Part, ...]]:
         case CallOutputItem():
             return "user", (m.ToolResultPart(item.call_id, item.output),)
         case MessageItem():
-            return _role(item.role), tuple(part for content in item.content for part in _parts(content))
+            return _role(item.role), tuple(chain.from_iterable(map(_parts, item.content)))
 
 
 def _role(role: str) -> m.Role:
@@ -84,10 +90,11 @@ def _role(role: str) -> m.Role:
 
 def _parts(content: Content) -> tuple[m.Part, ...]:
     match content:
+        case Spoken():
+            heard = content.heard
+            return (m.TextPart(heard),) if heard else ()
         case Text(text):
             return (m.TextPart(text),) if text else ()
-        case Spoken():
-            return (m.TextPart(content.heard),) if content.heard else ()
         case Picture(data):
             return (m.ImagePart(data),) if data else ()
         case Recording(samples, transcript):

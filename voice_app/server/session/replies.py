@@ -127,8 +127,7 @@ class Replies:
 
     def _submit(self, items: Iterable[Item], spec: ResponseSpec, turn: m.TurnId) -> Job:
         job = self._jobs[turn] = Job(turn, spec, self._context)
-        pictures = self._context.settings.pictures_per_prompt
-        self._context.act(Submit(prompt.request(turn, items, spec, pictures)))
+        self._context.act(Submit(prompt.request(turn, items, spec, self._context.settings)))
         return job
 
     def _begin(self, job: Job, heard_item: str | None, now: float, spoke_until: float | None) -> Response:

@@ -18,7 +18,7 @@ from voice_app.server.protocol import client_events as client
 from voice_app.server.protocol import config as cfg
 from voice_app.server.protocol import server_events as events
 from voice_app.server.protocol.errors import INVALID_REQUEST, ProtocolError
-from voice_app.server.protocol.items import ItemReference
+from voice_app.server.protocol.items import ClientItem, ItemReference
 from voice_app.server.session import camera
 from voice_app.server.session.actions import Action, Cancel, Close, Count, Tally
 from voice_app.server.session.context import Context
@@ -55,7 +55,7 @@ class Session:
         make_microphone: Callable[[cfg.AudioInput], Microphone] = webrtc_microphone,
     ) -> None:
         self.id = session_id
-        self.config = config or default_config(settings)
+        self.config = effective(config or default_config(settings), settings)
         self.conversation = Conversation(settings.audio_kept_s)
         self.resumption: dict[str, Any] | None = None
         """What a client needs to take the talk up again later; shown where it asked for that."""
@@ -78,7 +78,7 @@ class Session:
 
     def _restore(self, stored: StoredTalk) -> None:
         if stored.config:
-            self.config = cfg.Config.model_validate(stored.config)
+            self.config = effective(cfg.Config.model_validate(stored.config), self._settings)
         for item in stored.items:
             self.conversation.add(item)
         self.conversation.changed.clear()
@@ -294,12 +294,9 @@ class Session:
         )
 
     def _create_item(self, event: client.ItemCreate, now: float) -> None:
-        item = from_wire(event.item, self._new_id, self.config.audio.input.format)
+        item = self._from_wire(event.item, now)
         if item.id == self._floor.user_item:
             raise duplicate(item.id)  # Promised to the user's next turn.
-        if isinstance(item, MessageItem):
-            pictures = (part for part in item.content if isinstance(part, Picture))
-            self._take_image_bytes(sum(len(picture.data) for picture in pictures), now)
         previous = self.conversation.add(item, event.previous_item_id)
         self._send(*item_events(item, previous))
 
@@ -321,7 +318,7 @@ class Session:
                 f"Conversation already has an active response in progress: {active.id}. "
                 "Wait until the response is finished before creating a new one.",
             )
-        items = self._input(params)
+        items = self._input(params, now)
         if not self._floor.may_answer(now):
             raise ProtocolError("rate_limit_exceeded", "Too many responses a minute.")
         asked = items[-1].id if items else None
@@ -329,16 +326,24 @@ class Session:
             self._floor.asked(asked)
         self._floor.replies.reply(items, spec, asked, now)
 
-    def _input(self, params: client.ResponseParams) -> list[Item]:
+    def _input(self, params: client.ResponseParams, now: float) -> list[Item]:
         """The items that a response answers: the conversation's, or those that it names."""
         if params.input is None:
             return self._floor.recent()
         return [
             self._referred(entry.id, f"response.input[{index}].id")
             if isinstance(entry, ItemReference)
-            else from_wire(entry, self._new_id, self.config.audio.input.format)
+            else self._from_wire(entry, now)
             for index, entry in enumerate(params.input)
         ]
+
+    def _from_wire(self, entry: ClientItem, now: float) -> Item:
+        """A client's item; its pictures count."""
+        item = from_wire(entry, self._new_id, self.config.audio.input.format)
+        if isinstance(item, MessageItem):
+            pictures = (part for part in item.content if isinstance(part, Picture))
+            self._take_image_bytes(sum(len(picture.data) for picture in pictures), now)
+        return item
 
     def _referred(self, item_id: str, param: str) -> Item:
         item = self.conversation.get(item_id)

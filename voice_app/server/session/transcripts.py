@@ -48,7 +48,7 @@ class Transcripts:
         turn = m.TurnId(context.session_id, context.new_id("turn"))
         self._items[turn] = item.id
         spec = ResponseSpec(spoken=False, instructions="", max_tokens=1)
-        context.act(Submit(prompt.request(turn, [item], spec)))
+        context.act(Submit(prompt.request(turn, [item], spec, context.settings)))
 
     def unwant(self, item_id: str | None) -> None:
         """A response tells the words of `item_id`."""

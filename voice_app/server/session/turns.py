@@ -59,7 +59,9 @@ def step(state: State, event: Event, now: float, rules: Rules) -> Step:
     match event:
         case Frame(speech):
             state = replace(state, heard_ms=state.heard_ms + FRAME_MS, last_frame_at=now)
-            return _speech(state, rules) if speech else _silence(state, rules)
+            if speech:
+                return _speech(state, rules)
+            return (state, []) if state.user is User.QUIET else _silence(state, rules)
         case Tick():
             return _tick(state, now, rules)
         case Words(back_channel):
@@ -183,8 +185,6 @@ def _resume(state: State, rules: Rules) -> Step:
 
 
 def _silence(state: State, rules: Rules) -> Step:
-    if state.user is User.QUIET:
-        return state, []
     state = replace(state, silence_ms=state.silence_ms + FRAME_MS, resumed_ms=0)
     return _after_silence(state, state.silence_ms, rules)
 

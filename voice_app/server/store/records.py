@@ -11,10 +11,13 @@ from msgspec.structs import replace
 from voice_app.errors import StoreError
 from voice_app.server.session.conversation import Item, MessageItem, Picture, Recording
 
+EVENTS_KEPT = 512
+"""Events of a talk that a client which comes back can still be given; audio is not among them."""
+
 
 class Changes(msgspec.Struct):
     """What is new in a talk since it was last asked. `items`: encoded, None where deleted; `order`: ids of
-    all items, where it changed; `events`: those that a client may have missed, encoded, by id."""
+    all items, where it changed; `events`: the newest that a client may have missed, encoded, by id."""
 
     items: dict[str, bytes | None] = {}
     order: list[str] | None = None
@@ -28,6 +31,8 @@ class Changes(msgspec.Struct):
         """Both at once."""
         self.items = self.items | newer.items
         self.events = self.events | newer.events
+        for event_id in list(self.events)[:-EVENTS_KEPT]:
+            del self.events[event_id]
         self.order = self.order if newer.order is None else newer.order
         self.config = self.config if newer.config is None else newer.config
 

@@ -24,12 +24,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.typing import EncodableT, FieldT
 
 from voice_app.errors import StoreError
-from voice_app.server.store.records import Changes, StoredTalk, decode_item, in_order
+from voice_app.server.store.records import EVENTS_KEPT, Changes, StoredTalk, decode_item, in_order
 
 log = logging.getLogger(__name__)
 
-EVENTS_KEPT = 512
-"""Events of a talk that a client which comes back can still be given; audio is not among them."""
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 2.0
 CALL_TIMEOUT_S = 2.0
 """Waited for an answer of Redis when a client waits for ours."""
