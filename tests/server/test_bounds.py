@@ -11,6 +11,7 @@ from PIL import Image
 from virtual_talk import VirtualTalk
 
 from voice_app import messages as m
+from voice_app.errors import StageFailed
 from voice_app.server.session import camera
 from voice_app.server.session.conversation import Conversation, MessageItem, Picture, Recording, Text
 from voice_app.server.settings import TalkSettings
@@ -178,7 +179,9 @@ def test_three_kinds_of_picture(form: str):
         (encoded("GIF"), "not a JPEG, PNG or WebP"),
         (encoded("JPEG")[:100], "not a JPEG, PNG or WebP"),
         (encoded("PNG") + bytes(camera.MAX_FRAME_BYTES), "larger than"),
-        (encoded("PNG", (5_000, 4_000)), "more than"),
+        (encoded("JPEG", (5_000, 4_000)), "more than"),
+        (encoded("PNG", (2_000, 1_100)), "more than"),
+        (encoded("WEBP", (2_000, 1_100)), "more than"),
     ],
 )
 def test_what_is_too_large_or_no_picture_is_refused(data: bytes, why: str):
@@ -207,3 +210,75 @@ def test_pictures_a_minute_count_by_every_way_in():
     t.wait(60)
     t.send("conversation.item.create", item=item)
     assert t.kinds[-1] == "conversation.item.done"
+
+
+def test_pictures_a_second():
+    t = VirtualTalk(answer)
+    t.update(extensions={"camera": True})
+    for _ in range(camera.PICTURES_BURST + 10):
+        t.send("input_image_buffer.append", image=base64_of(encoded("JPEG")))
+    refused = [event["error"]["code"] for event in t.events("error")]
+    assert refused == ["rate_limit_exceeded"] * 10
+
+
+# ------------------------------------------------------------------------------------------ encoded early
+
+
+def shaded(shade: int) -> str:
+    """A picture that looks different for each `shade`, base64."""
+    field = np.roll(np.linspace(0, 255, 64, dtype=np.uint8)[None].repeat(48, 0), shade * 8, axis=1)
+    out = io.BytesIO()
+    Image.fromarray(field).save(out, "PNG")
+    return base64_of(out.getvalue())
+
+
+def seen(request: m.TurnRequest) -> list[str]:
+    """The pictures at its end."""
+    return [base64_of(p.data) for p in request.messages[-1].parts if isinstance(p, m.ImagePart)]
+
+
+def camera_talk(**session: Any) -> VirtualTalk:
+    t = VirtualTalk(answer, first_s=0.1)
+    t.update(extensions={"camera": True}, **session)
+    return t
+
+
+def test_frames_are_encoded_while_the_user_speaks():
+    t = camera_talk()
+    t.send("input_image_buffer.append", image=shaded(0))
+    t.silence(0.5)
+    assert not t.requests, "nobody speaks"
+    t.speak(0.5)
+    [(_, look)] = t.requests
+    assert (look.speech, look.sampling.max_tokens, seen(look)) == (False, 1, [shaded(0)])
+    t.send("input_image_buffer.append", image=shaded(1))
+    t.send("input_image_buffer.append", image=shaded(1))
+    t.send("input_image_buffer.append", image=shaded(2))
+    assert [seen(request) for _, request in t.requests[1:]] == [[shaded(0), shaded(1)]], "one at a time"
+    t.speak(0.5)
+    assert [seen(request) for _, request in t.requests[2:]] == [[shaded(0), shaded(1), shaded(2)]]
+    t.silence(3)
+    assert len(t.requests) == 4
+    turn = t.requests[3][1]
+    assert (turn.speech, seen(turn)) == (True, [shaded(0), shaded(1), shaded(2)])
+    assert t.kinds.count("response.created") == 1, "the client hears nothing of the looks"
+    t.checker.finish()
+
+
+def test_frames_of_a_push_to_talk_are_encoded_early_too():
+    t = camera_talk(audio={"input": {"turn_detection": None}})
+    t.send("input_image_buffer.append", image=shaded(0))
+    assert not t.requests
+    t.speak(0.2)
+    t.send("input_image_buffer.append", image=shaded(1))
+    assert [seen(request) for _, request in t.requests] == [[shaded(0), shaded(1)]]
+
+
+def test_a_look_that_fails_costs_nothing():
+    t = VirtualTalk(lambda r: answer(r) if r.speech else [StageFailed("it broke")])
+    t.update(extensions={"camera": True})
+    t.send("input_image_buffer.append", image=shaded(0))
+    t.speak(1)
+    t.silence(3)
+    assert [e["response"]["status"] for e in t.events("response.done")] == ["completed"]
+    assert not t.session.in_pipeline

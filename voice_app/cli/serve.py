@@ -10,9 +10,9 @@ from voice_app.errors import ConfigError
 from voice_app.models import registry
 from voice_app.models.local.catalogue import MODELS
 
-TURNS_OF_A_TALK = 2
-"""Most turns that a talk has in the pipeline at once: one that is answered, and one that is begun before the
-speaker has surely ended, or that only transcribes."""
+TURNS_OF_A_TALK = 3
+"""Most turns that a talk has in the pipeline at once: one that is answered, one that is begun before the
+speaker has surely ended, or that only transcribes, and one that looks at camera frames."""
 
 
 def add_parser(commands) -> None:

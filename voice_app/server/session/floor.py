@@ -15,9 +15,10 @@ from voice_app.server.protocol import server_events as events
 from voice_app.server.protocol.errors import INVALID_REQUEST
 from voice_app.server.session import turns
 from voice_app.server.session.actions import AskTurnEnd, Count, Measure, Observe, Tally
-from voice_app.server.session.camera import Camera
+from voice_app.server.session.camera import Camera, Frame
 from voice_app.server.session.context import Context
 from voice_app.server.session.conversation import Content, Item, MessageItem, Picture, Recording
+from voice_app.server.session.early_sight import EarlySight
 from voice_app.server.session.hearing import Hearing
 from voice_app.server.session.item_wire import item_events
 from voice_app.server.session.microphone import Microphone
@@ -46,6 +47,8 @@ class Floor:
         self.replies = Replies(context)
         self.camera = Camera()
         self._transcripts = Transcripts(context)
+        self._early = EarlySight(context)
+        self._looked: list[Frame] = []
         self._context = context
         self._config = config
         self._hearing = Hearing(microphone, turn_rules(config, context.settings))
@@ -62,7 +65,7 @@ class Floor:
     @property
     def in_pipeline(self) -> set[m.TurnId]:
         """What is in the pipeline."""
-        return self.replies.turns | self._transcripts.turns
+        return self.replies.turns | self._transcripts.turns | self._early.turns
 
     @property
     def quiet(self) -> bool:
@@ -103,6 +106,20 @@ class Floor:
         """The client wants the sound so far forgotten."""
         self._do(self._hearing.clear(now), now)
 
+    def see(self, frame: Frame) -> None:
+        """A camera frame of the client."""
+        if self.camera.see(frame):
+            self._look_early()
+
+    def _look_early(self) -> None:
+        """Let the frames so far be encoded, if the user is speaking and nothing is being encoded yet."""
+        frames = self.camera.frames()
+        wanted = frames and frames != self._looked and self._config.type == "realtime"
+        if wanted and not self._early.turns and self._hearing.in_turn:
+            self._looked = frames
+            seen = MessageItem(self.user_item, "user", self._pictures())
+            self._early.look([*self.recent(), seen], response_spec(self._config))
+
     def _do(self, actions: Iterable[turns.Action], now: float) -> None:
         for action in actions:
             self._do_one(action, now)
@@ -111,6 +128,7 @@ class Floor:
         match action:
             case turns.SpeechStarted(start_ms):
                 self._context.send([events.speech_started(self.user_item, start_ms)])
+                self._look_early()
             case turns.Interrupt():
                 self._due = None
                 self.replies.interrupt(now)
@@ -168,9 +186,10 @@ class Floor:
 
     def _content(self, samples: np.ndarray, words: str | None = None) -> list[Content]:
         """What the user's turn holds: what was seen, then what was said."""
-        seen = self.camera.frames()
-        pictures = (Picture(frame.data, frame.media_type, frame=frame.name) for frame in seen)
-        return [*pictures, Recording(samples, words)]
+        return [*self._pictures(), Recording(samples, words)]
+
+    def _pictures(self) -> list[Content]:
+        return [Picture(frame.data, frame.media_type, frame=frame.name) for frame in self.camera.frames()]
 
     def _commit(self, samples: np.ndarray, words: str | None = None) -> MessageItem:
         """The user's turn becomes an item; `words`: what was said, where that is known."""
@@ -217,6 +236,9 @@ class Floor:
         """The pipeline made something."""
         if self._transcripts.event(turn, event):
             return
+        if self._early.event(turn, event):
+            self._look_early()
+            return
         if isinstance(event, m.Transcript) and self.replies.is_speculation(turn):
             back_channel = is_back_channel(event.text, answerable=self.replies.almost_over(now))
             self._do(self._hearing.words(back_channel=back_channel, now=now), now)
@@ -224,7 +246,7 @@ class Floor:
 
     def failed(self, turn: m.TurnId, error: VoiceAppError) -> None:
         """The pipeline lost a turn."""
-        if not self._transcripts.failed(turn, error):
+        if not (self._transcripts.failed(turn, error) or self._early.failed(turn)):
             self.replies.failed(turn, error)
 
     def stop(self, now: float) -> None:
@@ -232,6 +254,7 @@ class Floor:
         self._due = None
         self.replies.stop_all(now)
         self._transcripts.stop()
+        self._early.stop()
 
     def judged(self, pause: int, probability: float, now: float) -> None:
         """How likely the turn is complete, as far as it was heard in `pause`."""

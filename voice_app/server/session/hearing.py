@@ -32,6 +32,13 @@ class Hearing:
         """The user says nothing."""
         return self._state.user is turns.User.QUIET
 
+    @property
+    def in_turn(self) -> bool:
+        """The user is speaking or, where turns are not told apart, has sound that waits for a commit."""
+        if not self._microphone.listening:
+            return self._waiting_ms() > 0
+        return self._state.user is turns.User.SPEAKING
+
     def configure(self, config: AudioInput, rules: turns.Rules, now: float) -> Iterator[turns.Action]:
         """The session's configuration changed."""
         listened = self._microphone.listening

@@ -13,7 +13,7 @@ from voice_app.server.protocol import server_events as events
 from voice_app.server.protocol.config import AudioFormat
 from voice_app.server.protocol.errors import ProtocolError
 from voice_app.server.protocol.server_events import Event
-from voice_app.server.session.camera import look
+from voice_app.server.session.camera import Look
 from voice_app.server.session.conversation import (
     CallItem,
     CallOutputItem,
@@ -66,8 +66,8 @@ def _part(part: Content, role: str, audio: AudioFormat | None) -> dict[str, Any]
             return {"type": "output_audio", "transcript": part.heard}
 
 
-def from_wire(item: wire.ClientItem, new_id: Callable[[str], str], audio: AudioFormat) -> Item:
-    """What `conversation.item.create` brings. Raises ProtocolError."""
+def from_wire(item: wire.ClientItem, new_id: Callable[[str], str], audio: AudioFormat, look: Look) -> Item:
+    """What `conversation.item.create` brings; `look` is given its pictures. Raises ProtocolError."""
     item_id = item.id or new_id("item")
     match item:
         case wire.FunctionCallItem():
@@ -76,7 +76,8 @@ def from_wire(item: wire.ClientItem, new_id: Callable[[str], str], audio: AudioF
             return CallOutputItem(item_id, item.call_id, item.output)
         case _:
             content = [
-                _from_part(part, f"item.content[{index}]", audio) for index, part in enumerate(item.content)
+                _from_part(part, f"item.content[{index}]", audio, look)
+                for index, part in enumerate(item.content)
             ]
             return MessageItem(item_id, item.role, content, item.status or "completed")
 
@@ -101,6 +102,7 @@ def _from_part(
     | wire.OutputAudioPart,
     param: str,
     audio: AudioFormat,
+    look: Look,
 ) -> Content:
     match part:
         case wire.InputTextPart() | wire.OutputTextPart():
@@ -119,7 +121,7 @@ def _from_part(
                 )
             return Recording(samples, part.transcript)
         case wire.InputImagePart():
-            return _picture(part.image_url, part.detail, f"{param}.image_url")
+            return _picture(part.image_url, part.detail, f"{param}.image_url", look)
 
 
 def decode_base64(text: str, param: str) -> bytes:
@@ -132,7 +134,7 @@ def decode_base64(text: str, param: str) -> bytes:
         ) from error
 
 
-def _picture(url: str, detail: str, param: str) -> Picture:
+def _picture(url: str, detail: str, param: str, look: Look) -> Picture:
     """A picture out of a data URL."""
     head, comma, body = url.partition(",")
     media_type, _, encoding = head.removeprefix("data:").partition(";")

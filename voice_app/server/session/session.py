@@ -18,11 +18,11 @@ from voice_app.server.protocol import client_events as client
 from voice_app.server.protocol import config as cfg
 from voice_app.server.protocol import server_events as events
 from voice_app.server.protocol.errors import INVALID_REQUEST, ProtocolError
-from voice_app.server.protocol.items import ClientItem, ItemReference
+from voice_app.server.protocol.items import ItemReference
 from voice_app.server.session import camera
 from voice_app.server.session.actions import Action, Cancel, Close, Count, Tally
 from voice_app.server.session.context import Context
-from voice_app.server.session.conversation import Conversation, Item, MessageItem, Picture, Spoken, duplicate
+from voice_app.server.session.conversation import Conversation, Item, MessageItem, Spoken, duplicate
 from voice_app.server.session.effective import default_config, effective, shown_extensions
 from voice_app.server.session.floor import Floor
 from voice_app.server.session.item_wire import decode_base64, from_wire, item_events, to_wire
@@ -66,7 +66,8 @@ class Session:
         self._expires_at = now + settings.session_s
         self._closing = False
         self._config_changed = True
-        self._images = Bucket(settings.image_bytes_per_minute / 60, settings.image_bytes_per_minute)
+        self._image_bytes = Bucket(settings.image_bytes_per_minute / 60, settings.image_bytes_per_minute)
+        self._pictures = Bucket(camera.PICTURES_PER_S, camera.PICTURES_BURST)
         if stored is not None:
             self._restore(stored)
         self._context = Context(session_id, new_id("conv"), settings, new_id, self.conversation)
@@ -265,16 +266,26 @@ class Session:
                 "input_image_buffer.* is an extension: switch it on with session.extensions.camera.",
                 param="type",
             )
-        frame = camera.look(decode_base64(image, "image"), "image", name)
-        self._take_image_bytes(len(frame.data), now)
-        self._floor.camera.see(frame)
+        self._floor.see(self._look(now)(decode_base64(image, "image"), "image", name))
 
-    def _take_image_bytes(self, size: int, now: float) -> None:
-        if size and not self._images.take(size, now):
-            raise ProtocolError(
-                "rate_limit_exceeded",
-                f"More than {self._settings.image_bytes_per_minute} bytes of pictures in a minute.",
-            )
+    def _look(self, now: float) -> camera.Look:
+        """Looks at pictures, as long as the client may show more of them."""
+
+        def look(data: bytes, param: str, name: str = "") -> camera.Frame:
+            if not self._image_bytes.take(len(data), now):
+                limit = self._settings.image_bytes_per_minute
+                raise ProtocolError(
+                    "rate_limit_exceeded", f"More than {limit} bytes of pictures in a minute.", param=param
+                )
+            if not self._pictures.take(1, now):
+                raise ProtocolError(
+                    "rate_limit_exceeded",
+                    f"More than {camera.PICTURES_PER_S} pictures a second.",
+                    param=param,
+                )
+            return camera.look(data, param, name)
+
+        return look
 
     def _update(self, patch: dict[str, Any], now: float) -> None:
         updated = cfg.update(self.config, patch, voice_frozen=self._voice_frozen)
@@ -294,7 +305,7 @@ class Session:
         )
 
     def _create_item(self, event: client.ItemCreate, now: float) -> None:
-        item = self._from_wire(event.item, now)
+        item = from_wire(event.item, self._new_id, self.config.audio.input.format, self._look(now))
         if item.id == self._floor.user_item:
             raise duplicate(item.id)  # Promised to the user's next turn.
         previous = self.conversation.add(item, event.previous_item_id)
@@ -330,20 +341,13 @@ class Session:
         """The items that a response answers: the conversation's, or those that it names."""
         if params.input is None:
             return self._floor.recent()
+        audio = self.config.audio.input.format
         return [
             self._referred(entry.id, f"response.input[{index}].id")
             if isinstance(entry, ItemReference)
-            else self._from_wire(entry, now)
+            else from_wire(entry, self._new_id, audio, self._look(now))
             for index, entry in enumerate(params.input)
         ]
-
-    def _from_wire(self, entry: ClientItem, now: float) -> Item:
-        """A client's item; its pictures count."""
-        item = from_wire(entry, self._new_id, self.config.audio.input.format)
-        if isinstance(item, MessageItem):
-            pictures = (part for part in item.content if isinstance(part, Picture))
-            self._take_image_bytes(sum(len(picture.data) for picture in pictures), now)
-        return item
 
     def _referred(self, item_id: str, param: str) -> Item:
         item = self.conversation.get(item_id)
