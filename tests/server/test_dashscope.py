@@ -92,7 +92,7 @@ async def test_a_manual_turn_with_a_picture(socket: ClientConnection, pipeline: 
     assert not [kind for kind in kinds if "output_audio" in kind or kind == "conversation.item.added"]
     assert done["response"]["modalities"] == ["text", "audio"]
     assert done["response"]["output"][0]["content"][0] == {"type": "audio", "transcript": "Hello there."}
-    [request] = [turn.request for turn in pipeline.turns]
+    request = pipeline.turns[-1].request
     picture, heard = request.messages[-1].parts
     assert picture == m.ImagePart(base64.b64decode(jpeg(1)))
     assert isinstance(heard, m.AudioPart)
