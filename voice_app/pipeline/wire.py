@@ -1,13 +1,24 @@
-"""A node's sockets: one inbox that it reads, and a connection to each node that it writes to."""
+"""A node's sockets: one inbox that it reads, and a connection to each node that it writes to.
+
+An inbox has an address for the nodes of its host, `ipc://PATH`, and one for those of others,
+`tcp://HOST:PORT/NAME`: the name is that of one incarnation, so that a new one at the same port never gets old
+mail. Over TCP messages travel in the frames of a link (`pipeline/links.py`), which loses nothing.
+"""
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
+import msgspec
 import zmq
 
 from voice_app.errors import TransferFailed
-from voice_app.pipeline.control import Control, Malformed, from_bytes, to_bytes
+from voice_app.pipeline.control import Control, DataInSlot, DataReady, Malformed, from_bytes, to_bytes
+from voice_app.pipeline.credits import Arrival
+from voice_app.pipeline.curve import CurveKeys
+from voice_app.pipeline.links import BEAT_S, MARK, SILENT_S, Beat, Link, LinkFull, from_frame, to_frame
 
 log = logging.getLogger(__name__)
 
@@ -17,40 +28,80 @@ waiting is not reading any more."""
 
 _RECONNECT_MS = 20
 """A peer that is just starting opens its inbox a moment after we connect."""
+_CONNECT_MS = 1000
+"""An attempt over TCP that was not answered for so long is made anew."""
+
+_TCP = "tcp://"
+
+
+@dataclass(slots=True, eq=False)
+class _Peer:
+    """A connection to one node; `link` where it is over TCP. `lock` guards both."""
+
+    address: str
+    socket: zmq.Socket[bytes]
+    link: Link | None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Wire:
     """One node. `send` is safe from any thread; receiving is for one."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, *addresses: str, keys: CurveKeys | None = None) -> None:
+        """Opens the inbox at `addresses`. `keys` secure what goes over TCP. Raises zmq.ZMQError."""
         self._context = zmq.Context(io_threads=1)
+        self._keys = keys
+        self._door = keys.door(self._context) if keys is not None else None
         self._inbox = self._context.socket(zmq.PULL)
         self._inbox.set(zmq.RCVHWM, HIGH_WATER)
         self._inbox.set(zmq.LINGER, 0)
-        self._inbox.bind(address)
-        self.address = address
-        self._peers: dict[str, tuple[zmq.Socket[bytes], threading.Lock]] = {}
+        self._name = ""
+        # Those over TCP last: what they need is set for all that are bound after it.
+        for address in sorted(addresses, key=lambda address: address.startswith(_TCP)):
+            self._bind(address)
+        self.address = addresses[0]
+        self._peers: dict[str, _Peer] = {}
+        self._by_inbox: dict[str, _Peer] = {}
         self._timeout_ms = -1
+        self._closing = threading.Event()
+        self._beats = threading.Thread(target=self._beat_all, name="beats", daemon=True)
+        if self._name:
+            self._beats.start()
         self.malformed = 0
         """Messages dropped because they made no sense."""
 
     def connect(self, node: str, address: str) -> None:
-        """Open or replace the connection to `node`."""
+        """Open the connection to `node`, in place of one to another address."""
+        peer = self._peers.get(node)
+        if peer is not None and peer.address == address:
+            return
         self.disconnect(node)
         socket = self._context.socket(zmq.PUSH)
         socket.set(zmq.SNDHWM, HIGH_WATER)
         socket.set(zmq.LINGER, 0)
         socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
-        socket.connect(address)
-        self._peers[node] = (socket, threading.Lock())
+        peer = _Peer(address, socket, None)
+        if address.startswith(_TCP):
+            endpoint, _, inbox = address.rpartition("/")
+            peer.link = Link(self._name, inbox, time.monotonic())
+            self._by_inbox[inbox] = peer
+            _watch(socket)
+            socket.set(zmq.CONNECT_TIMEOUT, _CONNECT_MS)
+            if self._keys is not None:
+                self._keys.secure_client(socket)
+            socket.connect(endpoint)
+        else:
+            socket.connect(address)
+        self._peers[node] = peer
 
     def disconnect(self, node: str) -> None:
         """`node` is gone; what was queued for it goes too."""
         peer = self._peers.pop(node, None)
         if peer is not None:
-            socket, lock = peer
-            with lock:
-                socket.close()
+            with peer.lock:
+                peer.socket.close()
+                if peer.link is not None:
+                    self._by_inbox.pop(peer.link.target, None)
 
     def send(self, node: str, message: Control, *, any_size: bool = False) -> None:
         """Queue `message` for `node`; never blocks. Raises TransferFailed if `node` is not there, does not
@@ -66,18 +117,20 @@ class Wire:
         peer = self._peers.get(node)
         if peer is None:
             raise TransferFailed(f"{node} is not connected")
-        socket, lock = peer
         try:
-            with lock:
-                socket.send(data, zmq.NOBLOCK)
-        except zmq.Again as error:
+            with peer.lock:
+                if peer.link is None:
+                    peer.socket.send(data, zmq.NOBLOCK)
+                else:
+                    _send_frame(peer.socket, peer.link, data)
+        except (zmq.Again, LinkFull) as error:
             raise TransferFailed(f"{node} does not read its messages") from error
         except zmq.ZMQError as error:
             # Closed between the lookup and the lock.
             raise TransferFailed(f"{node} is not connected") from error
 
     def receive(self, timeout_s: float | None = None) -> Control | None:
-        """The next message, waiting for it; None after `timeout_s`, or for one that made no sense."""
+        """The next message, waiting for it; None after `timeout_s`, or for what was none."""
         timeout_ms = -1 if timeout_s is None else int(1e3 * timeout_s)
         if timeout_ms != self._timeout_ms:
             self._inbox.set(zmq.RCVTIMEO, timeout_ms)
@@ -102,18 +155,123 @@ class Wire:
         """Readable (edge-triggered: drain `waiting` each time) when messages may have come."""
         return self._inbox.fileno()
 
+    def silence(self, node: str) -> float:
+        """For how many seconds `node` was not heard of; 0 for those of this host, whose end is seen."""
+        peer = self._peers.get(node)
+        if peer is None or peer.link is None:
+            return 0.0
+        with peer.lock:
+            return peer.link.silence(time.monotonic())
+
+    def silent(self, longer_than_s: float) -> dict[str, float]:
+        """The nodes that were not heard of for longer, and for how many seconds."""
+        silences = {node: self.silence(node) for node, peer in list(self._peers.items()) if peer.link}
+        return {node: silence for node, silence in silences.items() if silence > longer_than_s}
+
     def close(self) -> None:
         """Close everything; nobody may be sending or receiving."""
+        self._closing.set()
+        if self._beats.is_alive():
+            self._beats.join()
         for node in list(self._peers):
             self.disconnect(node)
         self._inbox.close()
+        if self._door is not None:
+            self._door.stop()
         self._context.term()
+
+    def _bind(self, address: str) -> None:
+        if not address.startswith(_TCP):
+            self._inbox.bind(address)
+            return
+        endpoint, _, self._name = address.rpartition("/")
+        _watch(self._inbox)
+        if self._keys is not None:
+            self._keys.secure_server(self._inbox)
+        self._inbox.bind(endpoint)
 
     def _understand(self, data: bytes) -> Control | None:
         try:
-            return from_bytes(data)
-        except Malformed as error:
+            return self._unframe(data) if data[:1] == _MARK else from_bytes(data)
+        except (Malformed, msgspec.DecodeError) as error:
             self.malformed += 1
             if self.malformed == 1:
                 log.warning("dropped a malformed message (further ones are only counted): %s", error)
             return None
+
+    # ------------------------------------------------------------------------------------ other hosts
+
+    def _unframe(self, data: bytes) -> Control | None:
+        head, body = from_frame(data)
+        peer = self._by_inbox.get(head.source)
+        if peer is None or peer.link is None or head.target != self._name:
+            return None  # From or for another incarnation. It is sent again if it was too early.
+        now = time.monotonic()
+        if isinstance(head, Beat):
+            self._heard(peer, peer.link, head, now)
+            return None
+        with peer.lock:
+            arrival = peer.link.accept(head, now)
+            asks = arrival is Arrival.GAP and peer.link.asks
+        if asks:
+            self._beat(peer, lost=True)
+        return _in_own_time(from_bytes(body), peer.link.ahead) if arrival is Arrival.FRESH else None
+
+    def _heard(self, peer: _Peer, link: Link, beat: Beat, now: float) -> None:
+        with peer.lock:
+            silence = link.silence(now)
+            lost = link.heard(beat, now)
+            again = link.again(beat)
+            for head, body in again:
+                if not _try_send(peer.socket, to_frame(head, body)):
+                    break  # The other end will ask for the rest.
+        if silence > SILENT_S:
+            log.info("%s is heard again after %.1f s", link.target, silence)
+        if again:
+            log.info("%d messages to %s were lost on the way and sent again", len(again), link.target)
+        if lost:
+            self._beat(peer, lost=True)
+
+    def _beat(self, peer: _Peer, *, lost: bool = False) -> None:
+        with peer.lock:
+            if peer.link is not None:
+                _try_send(peer.socket, to_frame(peer.link.beat(time.monotonic(), lost=lost)))
+
+    def _beat_all(self) -> None:
+        while not self._closing.wait(BEAT_S):
+            for peer in list(self._by_inbox.values()):
+                self._beat(peer)
+
+
+_MARK = bytes((MARK,))
+
+
+def _in_own_time(message: Control, ahead: float) -> Control:
+    """`message` from a host whose monotonic clock is so many seconds `ahead` of ours, its times by ours."""
+    if isinstance(message, DataReady | DataInSlot):
+        return msgspec.structs.replace(message, submitted=message.submitted - ahead)
+    return message
+
+
+def _watch(socket: zmq.Socket[bytes]) -> None:
+    """Over TCP, have ZMQ notice a cut and connect anew; TCP alone would wait for minutes."""
+    socket.set(zmq.HEARTBEAT_IVL, int(1e3 * BEAT_S))
+    socket.set(zmq.HEARTBEAT_TIMEOUT, int(1e3 * SILENT_S))
+    socket.set(zmq.HEARTBEAT_TTL, int(1e3 * SILENT_S))
+
+
+def _send_frame(socket: zmq.Socket[bytes], link: Link, body: bytes) -> None:
+    head = link.send(body)
+    try:
+        socket.send(to_frame(head, body), zmq.NOBLOCK)
+    except zmq.ZMQError:
+        link.unsend()
+        raise
+
+
+def _try_send(socket: zmq.Socket[bytes], frame: bytes) -> bool:
+    try:
+        socket.send(frame, zmq.NOBLOCK)
+    except zmq.ZMQError:
+        return False  # Its queue is full, or it was just closed.
+    return True
