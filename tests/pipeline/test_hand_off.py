@@ -68,7 +68,7 @@ class Node:
             name,
             PLACES,
             self.mail,  # type: ignore[arg-type]
-            self.pool,
+            lambda source, target, node: self.pool,
             SharedMemoryIn("handoff", m.StagePayload),
             self.arrived.append,
             lambda turn, error: self.failed.append((turn, error)),

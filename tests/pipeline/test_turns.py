@@ -2,23 +2,41 @@
 
 import asyncio
 
+import needs
 import numpy as np
 import pytest
 from pipeline_talk import config, read, request
 
 from voice_app import messages as m
+from voice_app.errors import ConfigError
 from voice_app.pipeline.client import PipelineClient
+from voice_app.pipeline.transport import mooncake
 
 ONE_WORKER_A_STAGE = "".join(f'[stages.{s}]\nworker = "{s.replace("_", "-")}"\n' for s in m.Stage)
+VOICE = (m.Stage.TALKER_AR, m.Stage.CODE2WAV)
+TWO_HOSTS = "".join(
+    f'[stages.{s}]\nworker = "{"voice" if s in VOICE else s.replace("_", "-")}"\n'
+    f'host = "127.0.0.{1 if s.endswith("encoder") else 2}"\n'
+    for s in m.Stage
+)
+"""Encoders on one host, each in a worker of its own; the rest on another."""
 TEXT = "Grüße aus Köln, 数字 and 🙂"
 
 
-@pytest.fixture(params=["cpu", "single", "seven"])
+FILES = {"seven": ONE_WORKER_A_STAGE, "two-hosts": TWO_HOSTS}
+
+
+@pytest.fixture(params=["cpu", "single", *FILES])
 def layout(request: pytest.FixtureRequest, tmp_path) -> str:
-    if request.param != "seven":
+    if request.param == "two-hosts":
+        try:
+            mooncake.new_engine("127.0.0.1")
+        except ConfigError as error:
+            needs.missing("Mooncake", str(error))
+    if request.param not in FILES:
         return request.param
-    path = tmp_path / "seven.toml"
-    path.write_text(ONE_WORKER_A_STAGE)
+    path = tmp_path / "layout.toml"
+    path.write_text(FILES[request.param])
     return str(path)
 
 

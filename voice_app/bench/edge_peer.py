@@ -60,7 +60,9 @@ def ours(address: str, reply: str, run: str) -> None:
     wire = Wire(address)
     wire.connect("sender", reply)
     pool, maps = SharedMemoryOut(run, "receiver.0"), SharedMemoryIn(run, StagePayload)
-    exchange = Exchange("receiver", PLACES, wire, pool, maps, deliver, lambda turn, error: None)
+    exchange = Exchange(
+        "receiver", PLACES, wire, lambda source, target, node: pool, maps, deliver, lambda turn, error: None
+    )
     print("ready", flush=True)
     while received := wire.receive():
         exchange.handle(received)

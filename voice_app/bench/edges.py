@@ -162,7 +162,7 @@ class Ours:
         self._wire.connect("receiver", address)
         self._pool = SharedMemoryOut(run_dir.run, f"sender-{name}.0")
         carrier = (RemoteCarrier if name == "inline" else _SlotCarrier)(
-            "sender", "receiver", self._wire, self._pool, inline=True
+            "sender", "receiver", self._wire, None if name == "inline" else self._pool
         )
         self._outlet = _outlet({stage: {"receiver": carrier} for stage in (Stage.DECODE, Stage.TALKER_AR)})
 

@@ -1,7 +1,7 @@
 """How an outlet's payloads get to their target: by reference within the process, else over the wire."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -46,17 +46,23 @@ class LocalCarrier:
         return None
 
 
-class RemoteCarrier:
-    """From the process `sender` to another, `node`. Used under its outlet's lock; `inline`: never by a
-    slot."""
+class _Lease(NamedTuple):
+    """A slot that is with the receiver."""
 
-    def __init__(self, sender: str, node: str, wire: Wire, outgoing: Outgoing, *, inline: bool) -> None:
+    pool: Outgoing
+    slot: SlotRef
+
+
+class RemoteCarrier:
+    """From the process `sender` to another, `node`. Used under its outlet's lock. Large payloads lie in
+    `pool`; None: they travel within their messages."""
+
+    def __init__(self, sender: str, node: str, wire: Wire, pool: Outgoing | None) -> None:
         self._sender = sender
         self.node = node
         self._wire = wire
-        self._outgoing = outgoing
-        self._inline = inline
-        self._leases: dict[Edge, dict[int, SlotRef]] = {}
+        self._pool = pool
+        self._leases: dict[Edge, dict[int, _Lease]] = {}
         self._ended: dict[Edge, float] = {}
         """Edges of turns that are over with slots still out, and when they were last asked after."""
         self.refused = False
@@ -65,13 +71,15 @@ class RemoteCarrier:
     def carry(self, edge: Edge, seq: int, turn: TurnOut, payload: Any, *, inline: bool) -> bool:
         message = DataReady(edge, seq, self._sender, turn.speech, turn.submitted, payload, turn.nodes)
         try:
-            self._wire.send(self.node, message, any_size=inline or self._inline)
+            self._wire.send(self.node, message, any_size=inline or self._pool is None)
         except TooLargeInline:
             return self._carry_in_slot(edge, seq, turn, payload)
         return True
 
     def _carry_in_slot(self, edge: Edge, seq: int, turn: TurnOut, payload: object) -> bool:
-        parcel = self._outgoing.pack(payload)
+        pool = self._pool
+        assert pool is not None
+        parcel = pool.pack(payload)
         if parcel is None:
             self.refused = True
             return False
@@ -82,23 +90,23 @@ class RemoteCarrier:
         try:
             self._wire.send(self.node, message)
         except TransferFailed:
-            self._outgoing.free(parcel.slot)  # Nobody was told of it.
+            pool.free(parcel.slot)  # Nobody was told of it.
             raise
-        self._leases.setdefault(edge, {})[seq] = parcel.slot
+        self._leases.setdefault(edge, {})[seq] = _Lease(pool, parcel.slot)
         return True
 
     def acked(self, edge: Edge, seq: int) -> None:
         leases = self._leases.get(edge)
-        slot = leases.pop(seq, None) if leases else None
-        if slot is not None:
-            self._outgoing.free(slot)
+        lease = leases.pop(seq, None) if leases else None
+        if lease is not None:
+            lease.pool.free(lease.slot)
         if not leases:
             self._leases.pop(edge, None)
             self._ended.pop(edge, None)
 
     def ended(self, edge: Edge, now: float) -> None:
-        for slot in self._leases.get(edge, {}).values():
-            self._outgoing.quarantine(slot)
+        for lease in self._leases.get(edge, {}).values():
+            lease.pool.quarantine(lease.slot)
         if edge in self._leases:
             self._ended[edge] = now
 
@@ -119,8 +127,8 @@ class RemoteCarrier:
             return
         # It cannot be reading any more.
         for leases in self._leases.values():
-            for slot in leases.values():
-                self._outgoing.free(slot)
+            for lease in leases.values():
+                lease.pool.free(lease.slot)
         self._leases.clear()
         self._ended.clear()
 

@@ -23,6 +23,8 @@ from voice_app.pipeline.coordinator import Coordinator
 from voice_app.pipeline.launcher import Launcher, WorkerState
 from voice_app.pipeline.stream import TurnStream
 from voice_app.pipeline.transport import shm
+from voice_app.pipeline.transport.base import Outgoing
+from voice_app.pipeline.transport.router import LOCALHOST
 from voice_app.pipeline.wire import Wire
 from voice_app.schedulers.base import SchedulerLoad
 
@@ -90,7 +92,7 @@ class PipelineClient:
         self._coordinator = coordinator = Coordinator(
             self._wire,
             layout.nodes(self._layout),
-            self._outgoing,
+            self._pool,
             shm.SharedMemoryIn(run_dir.run, StageEvent),
             max_turns=self._config.max_turns,
             turn_timeout_s=self._config.turn_timeout_s,
@@ -168,6 +170,11 @@ class PipelineClient:
         """Whether one of its workers takes turns."""
         assert self._launcher is not None
         return any(self._launcher.is_ready(place.node) for place in self._layout[stage])
+
+    def _pool(self, source: Stage | None, target: Stage, node: str) -> Outgoing | None:
+        """As `exchange.Pools`: a request to another host travels within its message."""
+        here = any(place.node == node and place.host == LOCALHOST for place in self._layout[target])
+        return self._outgoing if here else None
 
     def _heard(self, message: Control) -> None:
         """A control message that is not about turns."""

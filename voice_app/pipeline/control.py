@@ -13,6 +13,7 @@ from voice_app.errors import ErrorInfo
 from voice_app.messages import Stage, StageEvent, StagePayload, StageTiming, TurnId
 from voice_app.pipeline.transport.base import SlotRef
 from voice_app.pipeline.transport.codec import Bytes, inline, read_inline
+from voice_app.pipeline.transport.router import Place
 from voice_app.schedulers.base import SchedulerLoad
 
 SERVER = "server"
@@ -184,13 +185,13 @@ Control = (
 
 class WorkerConfig(msgspec.Struct, frozen=True):
     """What a worker reads, as one line of JSON, from its stdin. `addresses`: of every node, its own
-    too; `places`: the nodes of each stage, several where it has replicas."""
+    too; `places`: of each stage, several where it has replicas."""
 
     name: str
     incarnation: int
     run: str
     pack: PackConfig
-    places: dict[Stage, tuple[str, ...]]
+    places: dict[Stage, tuple[Place, ...]]
     addresses: dict[str, str]
 
 

@@ -37,11 +37,11 @@ from voice_app.pipeline.control import (
     TurnEnded,
     TurnFailed,
 )
-from voice_app.pipeline.exchange import TICK_S, Exchange
+from voice_app.pipeline.exchange import TICK_S, Exchange, Pools
 from voice_app.pipeline.inlet import Delivery
 from voice_app.pipeline.replicas import Replicas
 from voice_app.pipeline.stream import TurnStream
-from voice_app.pipeline.transport.base import Incoming, Outgoing
+from voice_app.pipeline.transport.base import Incoming
 from voice_app.pipeline.wire import Wire
 
 END_TIMEOUT_S = 1.0
@@ -79,7 +79,7 @@ class Coordinator:
         self,
         wire: Wire,
         places: dict[Stage, tuple[str, ...]],
-        outgoing: Outgoing,
+        pools: Pools,
         incoming: Incoming,
         *,
         max_turns: int,
@@ -96,7 +96,7 @@ class Coordinator:
         self._turns: dict[TurnId, _Turn] = {}
         self._workers: dict[str, str] = {}
         self._ticking: asyncio.TimerHandle | None = None
-        self._exchange = Exchange(SERVER, places, wire, outgoing, incoming, self._deliver, self._failed)
+        self._exchange = Exchange(SERVER, places, wire, pools, incoming, self._deliver, self._failed)
         self._outlet = self._exchange.outlet(None, lambda: None)
         self._loop.add_reader(wire.fileno(), self._readable)
 

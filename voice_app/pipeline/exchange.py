@@ -25,6 +25,10 @@ from voice_app.pipeline.outlet import Carrier, Outlet, Route
 from voice_app.pipeline.transport.base import Incoming, Outgoing
 from voice_app.pipeline.wire import Wire
 
+Pools = Callable[[Stage | None, Stage, str], Outgoing | None]
+"""Where large payloads lie on their way from a stage (None: the client) to one in another node; None: within
+their messages."""
+
 TICK_S = 0.25
 """How often deadlines are looked at while a turn is open. An idle process does not wake."""
 
@@ -38,7 +42,7 @@ class Exchange:
         node: str,
         places: Mapping[Stage, tuple[str, ...]],
         wire: Wire,
-        outgoing: Outgoing,
+        pools: Pools,
         incoming: Incoming,
         deliver: Deliver,
         fail: Callable[[TurnId, VoiceAppError], None],
@@ -47,8 +51,7 @@ class Exchange:
         self._node = node
         self._places = places
         self._wire = wire
-        self._outgoing = outgoing
-        self._incoming = incoming
+        self._pools = pools
         self._deliver = deliver
         self._fail = fail
         self._clock = clock
@@ -62,7 +65,7 @@ class Exchange:
         """Make the sending end of `source` (None: the client)."""
         routes = _routes(source)
         targets = {target for spoken in routes.values() for target in spoken[True]}
-        carriers = {target: self._carriers(target) for target in targets}
+        carriers = {target: self._carriers(source, target) for target in targets}
         outlet = Outlet(source, carriers, routes, self.fence, self._clock, wake, self._fail)
         for carrier in (carrier for there in carriers.values() for carrier in there.values()):
             if isinstance(carrier, LocalCarrier):
@@ -99,7 +102,7 @@ class Exchange:
         self._wire.disconnect(node)
         for outlet in self._outlets.values():
             outlet.node_gone(node)
-        self._incoming.forget(node)
+        self.inlet.peer_down(node)
         self._retry()
 
     def tick(self) -> bool:
@@ -129,17 +132,18 @@ class Exchange:
             repeated=self.inlet.repeated,
         )
 
-    def _carriers(self, target: Stage | None) -> dict[str, Carrier]:
+    def _carriers(self, source: Stage | None, target: Stage | None) -> dict[str, Carrier]:
         nodes = (SERVER,) if target is None else self._places[target]
         # A turn that is in a replica is in it with all of the worker's stages.
         here = [node for node in nodes if node == self._node]
-        return {node: self._carrier(target, node) for node in here or nodes}
+        return {node: self._carrier(source, target, node) for node in here or nodes}
 
-    def _carrier(self, target: Stage | None, node: str) -> Carrier:
+    def _carrier(self, source: Stage | None, target: Stage | None, node: str) -> Carrier:
         if node == self._node:
             return LocalCarrier(self._deliver)
         # The client's consumer may hold an event as long as it likes: it must not hold a slot.
-        carrier = RemoteCarrier(self._node, node, self._wire, self._outgoing, inline=target is None)
+        pool = None if target is None else self._pools(source, target, node)
+        carrier = RemoteCarrier(self._node, node, self._wire, pool)
         self._remote.append(carrier)
         return carrier
 

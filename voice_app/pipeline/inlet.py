@@ -1,8 +1,9 @@
 """The receiving end of a process: fencing, order, decoding, and the acks that go back."""
 
+import functools
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -12,7 +13,8 @@ from voice_app.messages import Stage, TurnId
 from voice_app.pipeline.control import AckRequest, DataAck, DataInSlot, DataReady, Edge
 from voice_app.pipeline.credits import Arrival, Arrivals, window_limit
 from voice_app.pipeline.fence import Fence
-from voice_app.pipeline.transport.base import Incoming, Parcel
+from voice_app.pipeline.fetching import Fetching
+from voice_app.pipeline.transport.base import Incoming, Parcel, SlotRef
 
 
 @dataclass(slots=True, eq=False)
@@ -22,8 +24,10 @@ class _Lane:
     edge: Edge
     sender: str
     arrivals: Arrivals
-    in_slots: int = 0
-    """Payloads with their consumer that lie in the sender's slots."""
+    in_slots: dict[int, SlotRef] = field(default_factory=dict)
+    """Payloads on their way to their consumer, or with it, that lie in the sender's slots."""
+    waiting: int = 0
+    """Payloads that have to be fetched, or came after such a one: none may overtake another."""
     ended: bool = False
 
 
@@ -78,6 +82,7 @@ class Inlet:
         self._acknowledge = acknowledge
         self._deliver = deliver
         self._fail = fail
+        self._fetching = Fetching()
         self._lock = threading.Lock()
         self._lanes: dict[Edge, _Lane] = {}
         self.stale = 0
@@ -96,7 +101,7 @@ class Inlet:
         with self._lock:
             arrival = lane.arrivals.accept(seq)
         if arrival is Arrival.FRESH:
-            self._open(lane, message)
+            self._take(lane, message)
         elif arrival is Arrival.AGAIN:
             self.repeated += 1
         else:
@@ -127,6 +132,11 @@ class Inlet:
                 if not lane.in_slots:
                     del self._lanes[lane.edge]
 
+    def peer_down(self, node: str) -> None:
+        """The process `node` is gone."""
+        self._fetching.end(node)
+        self._incoming.forget(node)
+
     def __len__(self) -> int:
         return len(self._lanes)
 
@@ -136,14 +146,36 @@ class Inlet:
         lane = self._lanes[edge] = _Lane(edge, sender, Arrivals(window_limit(edge.source, edge.target)))
         return lane
 
+    def _take(self, lane: _Lane, message: DataReady | DataInSlot) -> None:
+        """Open it: at once, or where waiting for it holds nothing else up."""
+        waits = lane.waiting > 0
+        if isinstance(message, DataInSlot):
+            waits = waits or self._incoming.waits(message.slot)
+            with self._lock:
+                lane.in_slots[message.seq] = message.slot
+        if not waits:
+            self._open(lane, message)
+            return
+        with self._lock:
+            lane.waiting += 1
+        self._fetching.put(lane.sender, functools.partial(self._open_aside, lane, message))
+
+    def _open_aside(self, lane: _Lane, message: DataReady | DataInSlot) -> None:
+        try:
+            if not lane.ended:
+                self._open(lane, message)
+            elif isinstance(message, DataInSlot):
+                self._consumed_slot(lane, message.seq)
+        finally:
+            with self._lock:
+                lane.waiting -= 1
+
     def _open(self, lane: _Lane, message: DataReady | DataInSlot) -> None:
         seq = message.seq
         if isinstance(message, DataReady):
             payload, give_back = message.payload, self._consumed_inline
         else:
             give_back = self._consumed_slot
-            with self._lock:
-                lane.in_slots += 1
             try:
                 payload = self._incoming.open(Parcel(head=message.head, slot=message.slot))
             except TransferFailed as error:
@@ -168,8 +200,9 @@ class Inlet:
             self._acknowledge(lane.sender, DataAck(lane.edge, others))
 
     def _slot_free(self, lane: _Lane, seq: int) -> tuple[int, ...]:
+        self._incoming.done(lane.in_slots[seq])
         with self._lock:
-            lane.in_slots -= 1
+            del lane.in_slots[seq]
             if lane.ended and not lane.in_slots:
                 self._lanes.pop(lane.edge, None)
             return lane.arrivals.consumed(seq, at_once=True)

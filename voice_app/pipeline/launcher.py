@@ -90,8 +90,8 @@ class Launcher:
         self._up = up
         self._down = down
         self.workers = {spec.name: Worker(spec) for spec in specs}
-        self._places: dict[Stage, tuple[str, ...]] = {
-            stage: tuple(spec.name for spec in specs if stage in spec.stages) for stage in Stage
+        self._places = {
+            stage: tuple(spec.stages[stage] for spec in specs if stage in spec.stages) for stage in Stage
         }
         self._tasks: list[asyncio.Task[None]] = []
         self._settled: dict[str, asyncio.Future[None]] = {}

@@ -1,9 +1,10 @@
 """Layouts: which workers run each stage, on which device and host. Loads no model."""
 
+import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -64,12 +65,14 @@ def load(name: str) -> Layout:
 
 
 def check(layout: Layout) -> None:
-    """Refuse a layout that this build cannot run. Raises ConfigError."""
+    """Refuse a layout that this build cannot run. Raises ConfigError. What its transports need of a machine
+    is for that machine's workers to find."""
     for stage, places in layout.items():
-        for host in {place.host for place in places} - {LOCALHOST}:
-            raise ConfigError(
-                f"stage {stage}: host {host}: workers are started on localhost only", param="layout"
-            )
+        for host in {place.host for place in places}:
+            if host != LOCALHOST and not ipaddress.IPv4Address(host).is_loopback:
+                raise ConfigError(
+                    f"stage {stage}: host {host}: workers are started on localhost only", param="layout"
+                )
     for edge in graph.EDGES:
         for kind in set(transports(edge, layout)) - AVAILABLE:
             raise ConfigError(
@@ -79,14 +82,27 @@ def check(layout: Layout) -> None:
             )
 
 
+class Crossing(NamedTuple):
+    """One way that an edge's data may take: between which places, and by what."""
+
+    edge: EdgeSpec
+    source: Place
+    target: Place
+    transport: TransportKind
+
+
+def crossings(edge: EdgeSpec, layout: Layout) -> list[Crossing]:
+    """All ways of `edge` in `layout`: several where stages have replicas."""
+    arrays = _carries_arrays(edge)
+    return [
+        Crossing(edge, source, target, route(source, target, arrays=arrays))
+        for source, target in _pairs(layout[edge.source], layout[edge.target])
+    ]
+
+
 def transports(edge: EdgeSpec, layout: Layout) -> list[TransportKind]:
     """What `edge` crosses by in `layout`; several where replicas are in different places."""
-    return list(
-        dict.fromkeys(
-            route(source, target, arrays=_carries_arrays(edge))
-            for source, target in _pairs(layout[edge.source], layout[edge.target])
-        )
-    )
+    return list(dict.fromkeys(crossing.transport for crossing in crossings(edge, layout)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ import msgspec
 import psutil
 
 from voice_app.errors import TransferFailed, VoiceAppError, to_info
-from voice_app.messages import Stage, StagePayload, TurnId
+from voice_app.messages import Stage, TurnId
 from voice_app.models import registry
-from voice_app.pipeline import graph
+from voice_app.pipeline import graph, layout
 from voice_app.pipeline.control import (
     SERVER,
     Control,
@@ -40,7 +40,7 @@ from voice_app.pipeline.exchange import TICK_S, Exchange
 from voice_app.pipeline.inlet import Delivery
 from voice_app.pipeline.relay import log_to_parent
 from voice_app.pipeline.stage import StageRuntime
-from voice_app.pipeline.transport.shm import SharedMemoryIn, SharedMemoryOut
+from voice_app.pipeline.transports import Transports
 from voice_app.pipeline.wire import Wire
 from voice_app.schedulers.base import SchedulerLoad
 
@@ -65,14 +65,13 @@ class Worker:
         self._wire = Wire(config.addresses[config.name])
         for node, address in config.addresses.items():
             self._wire.connect(node, address)
-        label = f"{config.name}.{config.incarnation}"
-        self._outgoing = SharedMemoryOut(config.run, label)
+        self._transports = Transports(config.run, config.name, config.incarnation, config.places)
         self._exchange = Exchange(
             config.name,
-            config.places,
+            layout.nodes(config.places),
             self._wire,
-            self._outgoing,
-            SharedMemoryIn(config.run, StagePayload),
+            self._transports.pool,
+            self._transports.incoming,
             self._deliver,
             self._fail,
         )
@@ -107,7 +106,7 @@ class Worker:
             self._loader.join(STOP_TIMEOUT_S)  # It is just writing why it failed.
         for stage in self._stages.values():
             stage.stop(STOP_TIMEOUT_S / len(self._stages))
-        self._outgoing.close()
+        self._transports.close()
         # What the loader started, a download say, would go on without us: nobody else knows of it.
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -157,8 +156,9 @@ class Worker:
                 self.stop(1)
 
     def _build(self) -> None:
+        self._transports.start()
         pack = registry.create(self._config.pack, self._progress)
-        here = [s for s in graph.STAGES if self._config.name in self._config.places[s]]
+        here = [s for s in graph.STAGES if self._config.name in layout.nodes(self._config.places)[s]]
         runners = {stage: pack.build(stage) for stage in here}
         for stage, runner in runners.items():
             self._progress(f"warming up {stage}")

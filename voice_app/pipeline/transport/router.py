@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from voice_app.pipeline.transport.base import TransportKind
 
-AVAILABLE = frozenset({TransportKind.REFERENCE, TransportKind.SHARED_MEMORY})
+AVAILABLE = frozenset(TransportKind) - {TransportKind.CUDA_IPC}
 """Transports that this build can open; a layout that needs another is refused at start."""
 
 
