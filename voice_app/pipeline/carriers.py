@@ -69,6 +69,8 @@ class RemoteCarrier:
         """A payload found no slot since this was last reset."""
 
     def carry(self, edge: Edge, seq: int, turn: TurnOut, payload: Any, *, inline: bool) -> bool:
+        if self._pool is not None and not inline and self._pool.wants(payload):
+            return self._carry_in_slot(edge, seq, turn, payload)
         message = DataReady(edge, seq, self._sender, turn.speech, turn.submitted, payload, turn.nodes)
         try:
             self._wire.send(self.node, message, any_size=inline or self._pool is None)

@@ -1,4 +1,4 @@
-"""The contract of the transports between processes: shared memory, Mooncake, and those yet to come.
+"""The contract of the transports between processes: shared memory, CUDA IPC, Mooncake.
 
     sender   Outgoing.pack(payload) ──▶ Parcel ──(DataInSlot)──▶ Incoming.open(parcel)   receiver
              Outgoing.free(slot)    ◀────────────(DataAck)─────  payload consumed
@@ -51,6 +51,10 @@ class Parcel(msgspec.Struct, gc=False):
 
 class Outgoing(Protocol):
     """The sender's half. Safe to call from several threads."""
+
+    def wants(self, payload: object) -> bool:
+        """Whether `payload` is to be packed however small: it lies where the slots are."""
+        ...
 
     def pack(self, payload: object) -> Parcel | None:
         """Make `payload` ready to travel; None: every slot it fits is lent, try again after an ack.

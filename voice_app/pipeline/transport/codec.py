@@ -6,6 +6,8 @@
 Arrays set aside are read back as views of their buffer. Nothing is ever pickled: only plain numbers cross.
 """
 
+from functools import singledispatch
+
 import msgspec
 import numpy as np
 
@@ -29,11 +31,10 @@ class TooLargeInline(Exception):
 def inline(value: object, limit: int | None) -> tuple[str, tuple[int, ...], Bytes]:
     """For an encoder's `enc_hook`: an array with its bytes. Raises TooLargeInline above `limit` bytes,
     TypeError for what is no array of plain numbers."""
-    name = _name(value)
-    assert isinstance(value, np.ndarray)
-    if limit is not None and value.nbytes > limit:
+    name, array = _host_array(value)
+    if limit is not None and array.nbytes > limit:
         raise TooLargeInline
-    return (name, value.shape, value.data if value.flags.c_contiguous else value.tobytes())
+    return (name, array.shape, array.data if array.flags.c_contiguous else array.tobytes())
 
 
 def read_inline(kind: type, value: object) -> object:
@@ -67,12 +68,11 @@ def set_aside(payload: object) -> Aside:
 
     def take(value: object) -> object:
         nonlocal size
-        name = _name(value)
-        assert isinstance(value, np.ndarray)
-        offset = -(-size // ALIGN) * ALIGN
-        arrays.append((offset, value))
-        size = offset + value.nbytes
-        return (name, value.shape, offset)
+        name, array = _host_array(value)
+        offset = aligned(size)
+        arrays.append((offset, array))
+        size = offset + array.nbytes
+        return (name, array.shape, offset)
 
     head = msgspec.msgpack.Encoder(enc_hook=take).encode(payload)
     return Aside(head, arrays, size)
@@ -104,11 +104,24 @@ class AsideDecoder:
         return _array(name, shape, self._buffer, offset)
 
 
-def _name(value: object) -> str:
-    name = _NAMES.get(value.dtype) if isinstance(value, np.ndarray) else None
+def aligned(size: int) -> int:
+    """Where the next array starts after `size` bytes."""
+    return -(-size // ALIGN) * ALIGN
+
+
+@singledispatch
+def on_host(value: object) -> Array:
+    """What is sent of a `value` that is no array. Raises TypeError. Where there are tensors, their type is
+    registered (`transport/cuda_device.py`)."""
+    raise TypeError(f"{type(value).__name__} cannot cross an edge; send arrays of plain numbers")
+
+
+def _host_array(value: object) -> tuple[str, Array]:
+    array = value if isinstance(value, np.ndarray) else on_host(value)
+    name = _NAMES.get(array.dtype)
     if name is None:
-        raise TypeError(f"{type(value).__name__} cannot cross an edge; send arrays of plain numbers")
-    return name
+        raise TypeError(f"an array of {array.dtype} cannot cross an edge; send arrays of plain numbers")
+    return name, array
 
 
 def _array(name: object, shape: object, buffer: Bytes, offset: int) -> Array:

@@ -27,7 +27,7 @@ from voice_app.errors import ConfigError, TransferFailed
 from voice_app.pipeline.credits import SlotClass, SlotState
 from voice_app.pipeline.transport.base import Parcel, SlotRef
 from voice_app.pipeline.transport.codec import Aside, AsideDecoder
-from voice_app.pipeline.transport.pool import KB, MB, SLOT_CLASSES, SlotPool
+from voice_app.pipeline.transport.pool import KB, MB, SLOT_CLASSES, HostPool
 
 PREFIX = "mooncake://"
 
@@ -115,7 +115,7 @@ class _Block:
         self._engine.unregister_memory(self._memory.address)
 
 
-class MooncakeOut(SlotPool[_Block]):
+class MooncakeOut(HostPool[_Block]):
     """The sender's half. `host`: where receivers reach this process."""
 
     def __init__(

@@ -1,4 +1,7 @@
-"""The sender's half of every transport with slots: a bounded pool of them in blocks of memory."""
+"""The sender's half of every transport with slots: a bounded pool of them in blocks of memory.
+
+`SlotPool` knows which slot is whose, `HostPool` also how to fill one from the host.
+"""
 
 import threading
 from abc import ABC, abstractmethod
@@ -30,20 +33,25 @@ class Block(Protocol):
         """`SlotRef.segment`: how receivers find it."""
         ...
 
-    def write(self, offset: int, aside: Aside) -> None:
-        """Copy the arrays to `offset`, where there are `aside.size` bytes for them."""
-        ...
-
     def destroy(self) -> None:
         """Give the memory back."""
         ...
 
 
+class HostBlock(Block, Protocol):
+    """A block in the host's memory."""
+
+    def write(self, offset: int, aside: Aside) -> None:
+        """Copy the arrays to `offset`, where there are `aside.size` bytes for them."""
+        ...
+
+
 B = TypeVar("B", bound=Block)
+H = TypeVar("H", bound=HostBlock)
 
 
 class SlotPool(ABC, Generic[B]):
-    """An `Outgoing` but for where its memory comes from."""
+    """An `Outgoing` but for what its memory is, and how a payload gets there."""
 
     def __init__(self, classes: tuple[SlotClass, ...]) -> None:
         self._lock = threading.Lock()
@@ -55,18 +63,6 @@ class SlotPool(ABC, Generic[B]):
     @abstractmethod
     def _make(self, kind: int, size: int) -> B:
         """The block of class `kind`, `size` bytes. Raises TransferFailed. Called under the pool's lock."""
-
-    def pack(self, payload: object) -> Parcel | None:
-        try:
-            aside = set_aside(payload)
-        except TypeError as error:
-            raise TransferFailed(f"{type(payload).__name__}: {error}") from error
-        lent = self._lend(aside.size)
-        if lent is None:
-            return None
-        block, slot = lent
-        block.write(slot.offset, aside)
-        return Parcel(head=aside.head, slot=slot)
 
     def free(self, slot: SlotRef) -> bool:
         with self._lock:
@@ -114,3 +110,22 @@ class SlotPool(ABC, Generic[B]):
             self._blocks[kind] = block
             self._kinds[block.name] = kind
         return block, SlotRef(block.name, index, index * slots.size, size)
+
+
+class HostPool(SlotPool[H]):
+    """A pool in the host's memory."""
+
+    def wants(self, payload: object) -> bool:
+        return False
+
+    def pack(self, payload: object) -> Parcel | None:
+        try:
+            aside = set_aside(payload)
+        except TypeError as error:
+            raise TransferFailed(f"{type(payload).__name__}: {error}") from error
+        lent = self._lend(aside.size)
+        if lent is None:
+            return None
+        block, slot = lent
+        block.write(slot.offset, aside)
+        return Parcel(head=aside.head, slot=slot)

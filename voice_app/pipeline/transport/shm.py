@@ -22,7 +22,7 @@ from voice_app.errors import TransferFailed
 from voice_app.pipeline.credits import SlotClass
 from voice_app.pipeline.transport.base import Parcel, SlotRef
 from voice_app.pipeline.transport.codec import Aside, AsideDecoder
-from voice_app.pipeline.transport.pool import MB, SLOT_CLASSES, SlotPool
+from voice_app.pipeline.transport.pool import MB, SLOT_CLASSES, HostPool
 
 FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 PREFIX = "voice-app-shm-"
@@ -115,7 +115,7 @@ class _Segment:
         os.close(self.descriptor)
 
 
-class SharedMemoryOut(SlotPool[_Segment]):
+class SharedMemoryOut(HostPool[_Segment]):
     """The sender's half: a pool of slots in classes of growing size."""
 
     def __init__(
