@@ -431,13 +431,13 @@ async def redis(tmp_path: Path) -> AsyncIterator[EmbeddedRedis]:
 
 
 @asynccontextmanager
-async def keeping(
-    redis: EmbeddedRedis, pipeline: FakePipeline, keys: auth.Keys | None = None
+async def kept_server(
+    url: str, pipeline: FakePipeline, keys: auth.Keys | None = None, settings: ServerSettings | None = None
 ) -> AsyncIterator[tuple[int, Hub]]:
     """A server with a store."""
-    store = RedisStore(redis.url, ttl_s=60)
+    store = RedisStore(url, ttl_s=60)
     await store.start()
-    hub = make_hub(pipeline, ServerSettings(), keys, store)
+    hub = make_hub(pipeline, settings or ServerSettings(), keys, store)
     try:
         async with server(pipeline, hub=hub) as port:
             yield port, hub
@@ -450,7 +450,10 @@ WORDS = "one two three four five six seven eight nine ten eleven twelve"
 
 async def test_a_talk_moves_to_another_server(redis: EmbeddedRedis):
     pipeline = FakePipeline(lambda request: spoken(WORDS, heard=None))
-    async with keeping(redis, pipeline) as (first, _), keeping(redis, pipeline) as (second, hub):
+    async with (
+        kept_server(redis.url, pipeline) as (first, _),
+        kept_server(redis.url, pipeline) as (second, hub),
+    ):
         async with wire_client(first, "?extensions=resume") as client:
             token = client.events[0]["session"]["extensions"]["resume"]["token"]
             await client.update(instructions="Be brief.")
@@ -487,8 +490,8 @@ async def test_a_talk_moves_to_another_server(redis: EmbeddedRedis):
 async def test_the_older_of_two_clients_is_told(redis: EmbeddedRedis):
     pipeline = FakePipeline(answer)
     async with (
-        keeping(redis, pipeline) as (first, _),
-        keeping(redis, pipeline) as (second, _),
+        kept_server(redis.url, pipeline) as (first, _),
+        kept_server(redis.url, pipeline) as (second, _),
         wire_client(first, "?extensions=resume") as old,
     ):
         token = old.events[0]["session"]["extensions"]["resume"]["token"]
@@ -503,7 +506,7 @@ async def test_the_older_of_two_clients_is_told(redis: EmbeddedRedis):
 async def test_an_unknown_token_is_refused(redis: EmbeddedRedis):
     pipeline = FakePipeline(answer)
     async with (
-        keeping(redis, pipeline) as (port, _),
+        kept_server(redis.url, pipeline) as (port, _),
         connect(f"ws://127.0.0.1:{port}/v1/realtime?resume=sess_1.x") as client,
     ):
         assert json.loads(await client.recv())["error"]["code"] == "session_expired"
@@ -511,7 +514,7 @@ async def test_an_unknown_token_is_refused(redis: EmbeddedRedis):
 
 async def test_client_secrets_open_the_session_they_were_made_for(redis: EmbeddedRedis):
     pipeline = FakePipeline(answer)
-    async with keeping(redis, pipeline, KEYS) as (port, _):
+    async with kept_server(redis.url, pipeline, KEYS) as (port, _):
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/v1/realtime") as http:
             body = {
                 "session": {"type": "realtime", "instructions": "Sing."},
@@ -531,7 +534,7 @@ async def test_client_secrets_open_the_session_they_were_made_for(redis: Embedde
 
 async def test_keys_in_the_store(redis: EmbeddedRedis):
     pipeline = FakePipeline(answer)
-    async with keeping(redis, pipeline, auth.Keys({}, in_store=True)) as (port, hub):
+    async with kept_server(redis.url, pipeline, auth.Keys({}, in_store=True)) as (port, hub):
         assert hub.store
         kept = b'{"name":"carol","limits":{"sessions":2}}'
         await hub.store.put(f"key:{auth.hashed('c')}", kept, 60)
@@ -547,7 +550,7 @@ async def test_a_key_has_so_many_audio_minutes_a_day(redis: EmbeddedRedis, monke
     keys = auth.Keys({auth.hashed("k"): auth.Key("dave", auth.Limits(audio_minutes=1))})
     pipeline = FakePipeline(answer)
     headers = {"api-key": "k"}
-    async with keeping(redis, pipeline, keys) as (port, _):
+    async with kept_server(redis.url, pipeline, keys) as (port, _):
         async with wire_client(port, additional_headers=headers) as client:
             await client.update(audio=MANUAL)
             await client.append(LOUD * 400)
@@ -562,7 +565,7 @@ async def test_a_key_has_so_many_audio_minutes_a_day(redis: EmbeddedRedis, monke
 
 async def test_while_redis_is_away_talks_go_on_and_new_ones_are_told(redis: EmbeddedRedis):
     pipeline = FakePipeline(answer)
-    async with keeping(redis, pipeline) as (port, _), wire_client(port) as client:
+    async with kept_server(redis.url, pipeline) as (port, _), wire_client(port) as client:
         await redis.stop()
         await client.say("Hello")
         await client.send("response.create")

@@ -18,6 +18,8 @@ from typing import Any, cast
 
 import msgspec
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -76,7 +78,11 @@ class RedisStore:
 
     def __init__(self, url: str, ttl_s: int) -> None:
         self._redis: Redis = Redis.from_url(
-            url, socket_timeout=CALL_TIMEOUT_S, socket_connect_timeout=CALL_TIMEOUT_S
+            url,
+            socket_timeout=CALL_TIMEOUT_S,
+            socket_connect_timeout=CALL_TIMEOUT_S,
+            # Once more at once, for a connection that Redis closed; its own way waits for seconds.
+            retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
         )
         self._ttl_s = ttl_s
         self._talks: dict[str, Talk] = {}
@@ -201,12 +207,15 @@ class RedisStore:
                 self.connected = True
                 retry_s = FIRST_RETRY_S
             except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-                if self.connected:
-                    log.warning("Redis is away (%s): %d talks wait to be stored", error, len(self._dirty))
-                self.connected = False
+                self._lost(error)
                 self._work.set()
                 await asyncio.sleep(retry_s)
                 retry_s = min(retry_s * 2, LAST_RETRY_S)
+
+    def _lost(self, error: Exception) -> None:
+        if self.connected:
+            log.warning("Redis is away (%s): %d talks wait to be stored", error, len(self._dirty))
+        self.connected = False
 
     async def _keep_alive(self) -> None:
         """A talk in which nothing changes is not forgotten while its client is there."""
@@ -262,11 +271,14 @@ class RedisStore:
             try:
                 async with self._redis.pubsub() as channel:
                     await channel.subscribe(_TAKEOVERS)
+                    self.connected = True
                     while True:
                         message = await channel.get_message(ignore_subscribe_messages=True, timeout=1.0)
                         if message is not None:
                             self._heard(message["data"].decode())
-            except (RedisError, OSError):
+            except (RedisError, OSError) as error:
+                # Also how a server in which nobody talks notices.
+                self._lost(error)
                 await asyncio.sleep(LAST_RETRY_S)
 
     def _heard(self, message: str) -> None:
