@@ -199,10 +199,14 @@ class MelFrames(msgspec.Struct, frozen=True, tag="mel_frames"):
 
 
 class PromptIds(msgspec.Struct, frozen=True, tag="prompt_ids"):
-    """Edges 3 and 9. The prompt in order, with places left for media, and the request's parameters."""
+    """Edges 3 and 9. The prompt in order, with places left for media, and the request's parameters.
+
+    A prompt may come in parts: all but the last say that there is `more`, the parameters are the first's,
+    and each part's media are sent for that part, whether or not an earlier one had them too."""
 
     spans: tuple[Span, ...]
     request: "PromptParams"
+    more: bool = False
 
 
 class PromptParams(msgspec.Struct, frozen=True):

@@ -116,6 +116,7 @@ class Thinker(Warm):
     num_pages = 512
     max_positions = 4096
     overlaps = False
+    grows = False
 
     def openings(self) -> Sequence[Prompt]:
         return ()

@@ -31,13 +31,13 @@ def _sixteen() -> list[m.TurnRequest]:
     return [*kinds(), *words]
 
 
-def _omni(loop: type[OmniScheduler], step_tokens: int = 256) -> dict[Stage, MakeScheduler]:
+def omni(loop: type[OmniScheduler], step_tokens: int = 256) -> dict[Stage, MakeScheduler]:
     return {
         Stage.THINKER: lambda runner, outbox: loop(cast(Thinker, runner), outbox, step_tokens=step_tokens)
     }
 
 
-def _page_bytes(folder: Path) -> int:
+def page_bytes(folder: Path) -> int:
     return Thinker.page_bytes(ThinkerFacts.of(Checkpoint(str(folder))), PAGE_SIZES[0], torch.float32)
 
 
@@ -64,7 +64,7 @@ def test_joining_and_leaving_at_random(
 ) -> None:
     requests = _sixteen()
     random.Random(1).shuffle(requests)
-    stages = harness(folder, schedulers=_omni(loop))
+    stages = harness(folder, schedulers=omni(loop))
     for request, result in zip(requests, _staggered(stages, requests, seed=2), strict=True):
         assert_equal(result, expected(folder, request))
 
@@ -75,7 +75,7 @@ def test_every_chunk_size(
 ) -> None:
     requests = kinds()[2:6]
     loop = OverlappedOmniScheduler if step_tokens % 2 else OmniScheduler
-    stages = harness(folder, schedulers=_omni(loop, step_tokens))
+    stages = harness(folder, schedulers=omni(loop, step_tokens))
     for request, result in zip(requests, stages.run(requests), strict=True):
         assert_equal(result, expected(folder, request))
 
@@ -102,7 +102,7 @@ def test_preemption_with_few_pages(
         )
         for i in range(6)
     ]
-    stages = harness(folder, kv_bytes=10 * _page_bytes(folder), schedulers=_omni(loop))
+    stages = harness(folder, kv_bytes=10 * page_bytes(folder), schedulers=omni(loop))
     results = _staggered(stages, requests, seed=3)
     assert again, "no request was preempted and computed again"
     for request, result in zip(requests, results, strict=True):

@@ -4,6 +4,7 @@ The toys are exact and small, so that a wrong page, a lost position or a missing
 changes the output. They compute with what the scheduler gives them, never with what they remember.
 """
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
@@ -180,6 +181,7 @@ class ToyThinker:
     num_pages: int = 64
     max_positions: int = 1000
     overlaps: bool = False
+    grows: bool = True
     open_prompts: int = 0
     computed: int = 0
     recomputed: int = 0
@@ -216,7 +218,12 @@ class ToyThinker:
                 content += [int(row[0]) for row in rows]
         if content == [404]:
             raise InputError("nothing to say to that", param="messages")
-        if not content:
+        if inputs.begun is not None:
+            assert isinstance(inputs.begun.state, list)
+            inputs.begun.keys += keys
+            inputs.begun.state += content
+            return inputs.begun
+        if not content and not inputs.prompt.more:
             return NoAnswer()
         self.open_prompts += 1
         params = inputs.prompt.request
@@ -280,17 +287,36 @@ class Ask:
         return [p[1] if p and isinstance(p[0], str) else p for p in self.parts]  # type: ignore[misc]
 
     def payloads(self) -> list[PromptIds | Embeddings]:
+        (whole,) = self.cut(())
+        return whole
+
+    def cut(self, cuts: Iterable[int]) -> list[list[PromptIds | Embeddings]]:
+        """The payloads of a prompt that comes in parts, cut in front of the positions `cuts`; a medium is not
+        cut in two, but goes with its beginning."""
+        bounds = [0, *sorted(cuts), len(self.content) + 1]
+        params = PromptParams(sampling=Sampling(max_tokens=self.max_tokens, stop=self.stop))
+        made: list[list[PromptIds | Embeddings]] = []
+        for first, last in itertools.pairwise(bounds):
+            spans, media = self._between(first, last)
+            more = last != bounds[-1]
+            made.append([PromptIds(tuple(spans), params, more), *media])
+        return made
+
+    def _between(self, first: int, last: int) -> tuple[list[Span], list[Embeddings]]:
+        """Of the positions [first, last)."""
         spans: list[Span] = []
         media: list[Embeddings] = []
+        at = 0
         for part, piece in zip(self.parts, self._pieces(), strict=True):
             if part and isinstance(part[0], str):
-                place = Media(part[0], "image")
-                spans.append(Span(media=place))
-                media.append(Embeddings(place, np.array(piece, np.float32)[:, None]))
+                if first <= at < last:
+                    place = Media(part[0], "image")
+                    spans.append(Span(media=place))
+                    media.append(Embeddings(place, np.array(piece, np.float32)[:, None]))
             else:
-                spans.append(Span(ids=piece))
-        params = PromptParams(sampling=Sampling(max_tokens=self.max_tokens, stop=self.stop))
-        return [PromptIds(tuple(spans), params), *media]
+                spans.append(Span(ids=piece[max(0, first - at) : max(0, last - at)]))
+            at += len(piece)
+        return spans, media
 
     def answer(self) -> list[int]:
         return toy_answer(self.content, self.max_tokens)

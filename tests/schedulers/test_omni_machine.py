@@ -1,5 +1,8 @@
 """Random lives of OmniScheduler, page pool and prefix cache, checked against plain models."""
 
+from collections import deque
+from itertools import chain
+
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -24,6 +27,7 @@ texts = st.sampled_from(
     ]
 )
 images = st.sampled_from([("a", (50, 51, 52)), ("b", (53, 54, 55)), ("c", (50, 51, 52, 53, 54, 55, 56))])
+cuts = st.lists(st.integers(0, 30), max_size=4)
 asks = st.builds(
     Ask,
     st.lists(st.one_of(texts, images), min_size=1, max_size=3).map(tuple),
@@ -33,8 +37,8 @@ asks = st.builds(
 
 
 class OmniMachine(RuleBasedStateMachine):
-    """Requests join, their inputs come late, they are cancelled, lose and regain room, a step crashes;
-    whatever is left at the end says what each would have said alone."""
+    """Requests join, their inputs come late and in parts, they are cancelled, lose and regain room, a step
+    crashes; whatever is left at the end says what each would have said alone."""
 
     @initialize(
         pages=st.integers(6, 40), size=st.sampled_from([1, 2, 4]), tokens=st.sampled_from([1, 3, 8, 64])
@@ -44,25 +48,32 @@ class OmniMachine(RuleBasedStateMachine):
         self.runner = ToyThinker(page_size=size, num_pages=pages * 8 // size)
         self.scheduler = self.make(tokens)
         self.asks: dict[TurnId, Ask] = {}
-        self.late: list[tuple[TurnId, PromptIds | Embeddings]] = []
+        self.late: dict[tuple[TurnId, type], deque[PromptIds | Embeddings]] = {}
+        """What is still to come, by edge: each keeps its order."""
 
     def make(self, tokens: int) -> OmniScheduler:
         return OmniScheduler(self.runner, self.tray, max_running=6, step_tokens=tokens)
 
-    @rule(ask=asks, generation=st.integers(0, 1), data=st.data())
-    def join(self, ask: Ask, generation: int, data: st.DataObject) -> None:
+    @rule(ask=asks, generation=st.integers(0, 1), cuts=cuts, data=st.data())
+    def join(self, ask: Ask, generation: int, cuts: list[int], data: st.DataObject) -> None:
         turn = turn_id(len(self.asks), generation)
         self.asks[turn] = ask
-        payloads = data.draw(st.permutations(ask.payloads()))
-        now = data.draw(st.integers(0, len(payloads)))
-        for payload in payloads[:now]:
-            self.tray.deliver(self.scheduler, turn, payload, speech=ask.speech)
-        self.late += [(turn, payload) for payload in payloads[now:]]
+        for payload in chain.from_iterable(ask.cut(cut for cut in cuts if cut <= len(ask.content))):
+            self.late.setdefault((turn, type(payload)), deque()).append(payload)
+        for _ in range(data.draw(st.integers(0, 6))):
+            if edges := [edge for edge in self.late if edge[0] == turn]:
+                self._arrive(data.draw(st.sampled_from(edges)))
 
     @precondition(lambda self: self.late)
     @rule(data=st.data())
     def arrive(self, data: st.DataObject) -> None:
-        turn, payload = self.late.pop(data.draw(st.integers(0, len(self.late) - 1)))
+        self._arrive(data.draw(st.sampled_from(list(self.late))))
+
+    def _arrive(self, edge: tuple[TurnId, type]) -> None:
+        turn, _ = edge
+        payload = self.late[edge].popleft()
+        if not self.late[edge]:
+            del self.late[edge]
         self.tray.deliver(self.scheduler, turn, payload, speech=self.asks[turn].speech)
 
     @rule(steps=st.integers(1, 8))
@@ -101,8 +112,8 @@ class OmniMachine(RuleBasedStateMachine):
         if "tray" not in self.__dict__:
             return
         self.tray.full.clear()
-        for turn, payload in self.late:
-            self.tray.deliver(self.scheduler, turn, payload, speech=self.asks[turn].speech)
+        while self.late:
+            self._arrive(next(iter(self.late)))
         self.tray.run(self.scheduler)  # Its last step checks every page's holders.
         for turn, ask in self.asks.items():
             assert self.tray.over(turn)

@@ -150,12 +150,14 @@ class OnePassRunner(Runner, Protocol):
 
 @dataclass(slots=True)
 class PromptInputs:
-    """All that has arrived for one turn at a stage that joins inputs, complete."""
+    """What has arrived for one turn at a stage that joins inputs: its whole prompt, or its next part."""
 
     turn: TurnId
     prompt: PromptIds
     media: dict[str, Embeddings]
-    """By `Media.key`; every media span of the prompt is here."""
+    """By `Media.key`; every media span of `prompt` is here."""
+    begun: "Prompt | None" = None
+    """What was assembled of the parts before; None: this is the first, or the whole."""
 
 
 @dataclass(slots=True, eq=False)
@@ -163,7 +165,8 @@ class Prompt:
     """A prompt that the thinker can prefill.
 
     `keys`: one int a position. Equal prefixes of keys mean equal KV, so text positions carry their
-    token id (≥ 0) and media positions a number drawn from the content's hash (< 0).
+    token id (≥ 0) and media positions a number drawn from the content's hash (< 0). They grow with a prompt
+    that comes in parts.
     `state`: the runner's own; the scheduler never looks inside."""
 
     keys: list[int]
@@ -198,7 +201,8 @@ class SequenceStep:
     pages: list[int]
     """May name other pages (of the same content) in the next step."""
     sample: bool
-    """Whether the last position's next token is wanted (False inside a chunked prefill)."""
+    """Whether the last position's next token is wanted (False inside a chunked prefill, and as long as more
+    of the prompt is to come)."""
 
 
 @dataclass(slots=True)
@@ -224,12 +228,16 @@ class ThinkerRunner(Runner, Protocol):
     """Longest prompt + answer."""
     overlaps: bool
     """Whether a step spends its time outside Python (on a GPU), so that the scheduler should choose the
-    next step beside it. It then runs in a thread of its own, and `assemble` and `close` are called for
-    other prompts meanwhile."""
+    next step beside it. It then runs in a thread of its own, and meanwhile `assemble` is called (for the
+    step's prompts too, if they grow) and `close` for other prompts."""
+    grows: bool
+    """Whether a prompt can be computed while parts of it are still to come. If not, the scheduler waits for
+    the last."""
 
     def assemble(self, inputs: PromptInputs) -> Prompt | NoAnswer:
-        """Build the prompt. Raises InputError (too long, impossible) to end the turn. The arrays in
-        `inputs` are given back to their senders after this call: copy what the prompt keeps."""
+        """Build the prompt, or put a further part behind what is `begun` of it and return the same object;
+        NoAnswer only if no more is to come. Raises InputError (too long, impossible) to end the turn. The
+        arrays in `inputs` are given back to their senders after this call: copy what the prompt keeps."""
         ...
 
     def openings(self) -> Sequence[Prompt]:

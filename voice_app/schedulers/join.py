@@ -1,48 +1,80 @@
 """Joins the inputs of a turn that come over several edges, in any order, one never waiting for another."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from voice_app.messages import Embeddings, PromptIds, TurnId
 from voice_app.schedulers.base import PromptInputs, StageInput
 
+Release = Callable[[], None]
+
 
 @dataclass(slots=True, eq=False)
 class InputJoin:
-    """What has come for one turn: its prompt's ids, and embeddings by `Media.key`."""
+    """What has come for one turn: parts of its prompt, and embeddings for each by `Media.key`."""
 
     turn: TurnId
     speech: bool
-    prompt: PromptIds | None = None
-    media: dict[str, Embeddings] = field(default_factory=dict)
-    _releases: list[Callable[[], None]] = field(default_factory=list)
+    _parts: deque[tuple[PromptIds, Release]] = field(default_factory=deque)
+    """In order; the first of them waits for media."""
+    _media: dict[str, deque[tuple[Embeddings, Release]]] = field(default_factory=dict)
+    """Of the same content there is one for each part that has it."""
+    _joined: list[PromptIds] = field(default_factory=list)
+    """Parts whose media are there, not taken yet."""
+    _joined_media: dict[str, Embeddings] = field(default_factory=dict)
+    _joined_releases: list[Release] = field(default_factory=list)
 
     def add(self, item: StageInput) -> bool:
-        """Take one payload; False (and nothing taken) if it is of no kind that is joined. A second
-        one of the same content is given back at once."""
+        """Take one payload; False (and nothing taken) if it is of no kind that is joined."""
         payload = item.payload
         if isinstance(payload, PromptIds):
-            taken, self.prompt = self.prompt is None, self.prompt or payload
+            self._parts.append((payload, item.release))
         elif isinstance(payload, Embeddings):
-            taken = self.media.setdefault(payload.media.key, payload) is payload
+            self._media.setdefault(payload.media.key, deque()).append((payload, item.release))
         else:
             return False
-        if taken:
-            self._releases.append(item.release)
-        else:
-            item.release()
+        while self._parts and _keys(self._parts[0][0]) <= self._media.keys():
+            self._join(*self._parts.popleft())
         return True
 
-    def inputs(self) -> PromptInputs | None:
-        """All of it, once every media span of the prompt is there; else None."""
-        if self.prompt is None:
+    def take(self, *, whole: bool) -> PromptInputs | None:
+        """The parts that are there with all their media, as one; None if there are none or, with `whole`, the
+        last is missing. Their space is to be given back by `release_taken`."""
+        if not self._joined or (whole and self._joined[-1].more):
             return None
-        wanted = {span.media.key for span in self.prompt.spans if span.media is not None}
-        if not wanted <= self.media.keys():
-            return None
-        return PromptInputs(self.turn, self.prompt, self.media)
+        spans = tuple(span for part in self._joined for span in part.spans)
+        prompt = PromptIds(spans, self._joined[0].request, self._joined[-1].more)
+        inputs = PromptInputs(self.turn, prompt, self._joined_media)
+        self._joined, self._joined_media = [], {}
+        return inputs
+
+    def release_taken(self) -> None:
+        """What was taken is not looked at any more."""
+        while self._joined_releases:
+            self._joined_releases.pop()()
 
     def release(self) -> None:
         """Give every payload's space back."""
-        while self._releases:
-            self._releases.pop()()
+        self.release_taken()
+        for _, release in self._parts:
+            release()
+        for waiting in self._media.values():
+            for _, release in waiting:
+                release()
+        self._parts.clear()
+        self._media.clear()
+
+    def _join(self, part: PromptIds, release: Release) -> None:
+        self._joined.append(part)
+        self._joined_releases.append(release)
+        for key in _keys(part):
+            waiting = self._media[key]
+            self._joined_media[key], release_media = waiting.popleft()
+            self._joined_releases.append(release_media)
+            if not waiting:
+                del self._media[key]
+
+
+def _keys(part: PromptIds) -> set[str]:
+    return {span.media.key for span in part.spans if span.media is not None}

@@ -3,6 +3,9 @@
 One step: choose → run → publish. Requests join and leave between steps. Every running answer gets its
 token in every step; what the step's token budget leaves goes to prompts, in chunks, so that a long
 prompt holds nobody up. Decisions are plain Python; the model is behind `ThinkerRunner`.
+
+A prompt may grow while it is computed. One that waits for more holds no pages: what is computed of it lies
+in the prefix cache, and when more comes it waits for pages like a new one.
 """
 
 import time
@@ -53,7 +56,8 @@ class OmniScheduler:
         self._calls = ModelCalls(outbox, clock)
         self._space = KvSpace(runner.num_pages, runner.page_size)
         self._joins: dict[TurnId, InputJoin] = {}
-        # Both in order of arrival, and all running ones came before all waiting ones.
+        # Both in order of arrival (of its newest part, where a prompt has rested), and all running ones came
+        # before all waiting ones. A request that rests is in neither.
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._turns: dict[TurnId, Request] = {}
@@ -67,7 +71,8 @@ class OmniScheduler:
     # ------------------------------------------------------------------------- what the runtime calls
 
     def receive(self, item: StageInput) -> None:
-        if item.turn in self._turns:
+        request = self._turns.get(item.turn)
+        if request is not None and request.complete:
             item.release()  # Media that the prompt holds twice may come twice.
             return
         join = self._joins.setdefault(item.turn, InputJoin(item.turn, item.speech))
@@ -101,7 +106,7 @@ class OmniScheduler:
     def load(self) -> SchedulerLoad:
         pages = self._space.stats()
         return SchedulerLoad(
-            waiting=len(self._joins) + len(self._waiting),
+            waiting=len(self._joins.keys() | self._turns.keys()) - len(self._running),
             running=len(self._running),
             pages_used=pages.total - pages.free - pages.cached,
             pages_total=pages.total,
@@ -122,30 +127,41 @@ class OmniScheduler:
 
     def _assemble(self) -> None:
         for turn, join in list(self._joins.items()):
-            inputs = join.inputs()
+            inputs = join.take(whole=not self._runner.grows)
             if inputs is None:
                 continue
+            request = self._turns.get(turn)
+            inputs.begun = request.prompt if request else None
             try:
                 prompt = self._prompt(inputs)
             except InputError as error:
                 self.cancel(turn)
                 self._outbox.fail(turn, error)
                 continue
-            del self._joins[turn]
-            join.release()
+            join.release_taken()
+            complete = not inputs.prompt.more
+            if complete:
+                self._joins.pop(turn).release()
             if isinstance(prompt, NoAnswer):
-                self._answers.none(turn, prompt.finish_reason, speech=join.speech)
-                self._outbox.finish(turn)
+                self._no_answer(turn, join.speech, prompt)
             else:
-                self._enqueue(turn, join.speech, prompt)
+                self._enqueue(turn, join.speech, prompt, complete=complete)
+
+    def _no_answer(self, turn: TurnId, speech: bool, answer: NoAnswer) -> None:
+        request = self._turns.get(turn)
+        if request is not None:
+            self._drop(request)
+        self._answers.none(turn, answer.finish_reason, speech=speech)
+        self._outbox.finish(turn)
 
     def _prompt(self, inputs: PromptInputs) -> Prompt | NoAnswer:
         with self._calls.of([inputs.turn]):
             prompt = self._runner.assemble(inputs)
         if isinstance(prompt, Prompt):
             room = self._most_positions() - len(prompt.keys)
-            if room < 1 or not prompt.keys:
-                self._runner.close(prompt)
+            if room < 1 or not (prompt.keys or inputs.prompt.more):
+                if inputs.begun is None:
+                    self._runner.close(prompt)
                 raise InputError(
                     f"the prompt has {len(prompt.keys)} positions; 1 to {self._most_positions() - 1} are "
                     "possible: shorten the conversation or raise the KV budget",
@@ -156,26 +172,39 @@ class OmniScheduler:
     def _most_positions(self) -> int:
         return min(self._runner.max_positions, self._space.positions)
 
-    def _enqueue(self, turn: TurnId, speech: bool, prompt: Prompt) -> None:
+    def _enqueue(self, turn: TurnId, speech: bool, prompt: Prompt, *, complete: bool) -> None:
+        """A new request, or one whose prompt has grown."""
         room = self._most_positions() - len(prompt.keys)
-        request = Request(turn, speech, prompt, max_outputs=min(room, max(1, prompt.max_tokens)))
-        self._turns[turn] = request
-        self._waiting.append(request)
+        most = min(room, max(1, prompt.max_tokens))
+        if turn not in self._turns:
+            self._turns[turn] = Request(turn, speech, prompt, most)
+        request = self._turns[turn]
+        request.max_outputs, request.complete = most, complete
+        if request.pending and not request.admitted and request not in self._waiting:
+            self._waiting.append(request)
 
     # ------------------------------------------------------------------------------------------ choose
 
     def _choose(self) -> list[tuple[Request, SequenceStep]]:
+        self._set_aside()
         self._admit()
-        batch = self._decodes()
+        # Oldest first: a victim is newer than all that were found able by then.
+        able = [request for request in list(self._running) if self._is_able(request)]
+        batch = [(r, self._next_step(r, budget=1)) for r in able if r.phase is Phase.DECODING]
         budget = max(1, self._step_tokens - len(batch))
-        for request in self._running:
-            if request.phase is not Phase.PREFILLING or request.ending or not budget:
-                continue
-            if self._outbox.has_room(request.turn):
+        for request in able:
+            if request.phase is Phase.PREFILLING and budget:
                 step = self._next_step(request, budget)
                 budget -= step.count
                 batch.append((request, step))
         return batch
+
+    def _set_aside(self) -> None:
+        """What waits for more of its prompt rests."""
+        for request in [request for request in self._running if request.idle]:
+            self._running.remove(request)
+            self._space.retire(request)
+            self._room_changed = True
 
     def _admit(self) -> None:
         while self._waiting and self._room_changed and len(self._running) < self._max_running:
@@ -183,21 +212,21 @@ class OmniScheduler:
             if not self._space.admit(self._waiting[0], reserve=len(self._running)):
                 self._room_changed = False
                 return
-            self._running.append(self._waiting.popleft())
+            request = self._waiting.popleft()
+            if request.idle:
+                self._space.retire(request)  # All that there is of its prompt was cached.
+            else:
+                self._running.append(request)
 
-    def _decodes(self) -> list[tuple[Request, SequenceStep]]:
-        batch: list[tuple[Request, SequenceStep]] = []
-        # Oldest first: a victim is newer than all that are in the batch by then.
-        for request in list(self._running):
-            if request.phase is not Phase.DECODING or request.ending:
-                continue
-            if not self._outbox.has_room(request.turn):
-                continue
-            while request.admitted and not self._space.grow(request):
-                self._preempt(self._running[-1])
-            if request.admitted:
-                batch.append((request, self._next_step(request, budget=1)))
-        return batch
+    def _is_able(self, request: Request) -> bool:
+        """Whether it can be in this step; sees to it that its positions have pages."""
+        if not request.admitted or not request.pending or request.ending:
+            return False
+        if not self._outbox.has_room(request.turn):
+            return False
+        while request.admitted and not self._space.grow(request):
+            self._preempt(self._running[-1])
+        return request.admitted
 
     def _preempt(self, request: Request) -> None:
         """Take its pages; it computes them again when there is room, and goes on with the same tokens."""
@@ -231,7 +260,7 @@ class OmniScheduler:
         if request.admitted:
             self._running.remove(request)
             self._space.retire(request)
-        else:
+        elif request in self._waiting:
             self._waiting.remove(request)
         self._room_changed = True
         self._close(request)
@@ -253,5 +282,5 @@ class OmniScheduler:
             start=request.computed,
             count=count,
             pages=request.table,
-            sample=count == request.pending,
+            sample=request.complete and count == request.pending,
         )

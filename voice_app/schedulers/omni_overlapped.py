@@ -95,7 +95,7 @@ class OverlappedOmniScheduler(OmniScheduler):
             count=count,
             # A copy: the table goes on changing while the step runs.
             pages=list(request.table),
-            sample=count == request.pending,
+            sample=request.complete and count == request.pending,
         )
 
     def _launch(self, batch: Sequence[tuple[Request, SequenceStep]]) -> _Flight:

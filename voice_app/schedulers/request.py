@@ -12,7 +12,7 @@ class Phase(StrEnum):
     """Where a request stands; it goes back to WAITING when it is preempted."""
 
     WAITING = "waiting"
-    """For pages; holds none."""
+    """For pages, or for more of its prompt; holds none."""
     PREFILLING = "prefilling"
     """Several positions to compute before its next token."""
     DECODING = "decoding"
@@ -30,6 +30,8 @@ class Request:
     prompt: Prompt
     max_outputs: int
     """Tokens after which the answer ends with finish_reason "length"."""
+    complete: bool = True
+    """Whether all of the prompt is there. Before, no token is sampled."""
     outputs: list[int] = field(default_factory=list)
     held: deque[StepOutput] = field(default_factory=deque)
     """The newest of them, not sent yet: a stop string may begin there."""
@@ -58,8 +60,15 @@ class Request:
 
     @property
     def pending(self) -> int:
-        """Positions to compute before the next token can be sampled, at least 1."""
-        return self.length - self.computed - self.under_way
+        """Positions that are to be computed. The last of a prompt that still grows is left: it may turn out
+        to be the one whose next token is wanted."""
+        wanted = self.length if self.complete else max(0, self.length - 1)
+        return wanted - self.computed - self.under_way
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do for it until its prompt grows."""
+        return not self.complete and not self.pending and not self.under_way
 
     @property
     def ending(self) -> bool:

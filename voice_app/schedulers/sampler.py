@@ -133,12 +133,17 @@ class RequestSampler:
         self._seen: Tensor | None = None
         if sampling.repetition_penalty not in (None, 1.0):
             self._seen = torch.zeros(vocab, dtype=torch.bool, device=device)
-            self._seen[torch.tensor(list(seen), dtype=torch.int64, device=device)] = True
+        self.count_prompt(seen)
 
     @property
     def plain(self) -> bool:
         """Whether the logits are taken as they are."""
         return self._bias is None and self._seen is None
+
+    def count_prompt(self, tokens: Iterable[int]) -> None:
+        """More tokens that a repetition penalty counts, before the first is sampled."""
+        if self._seen is not None:
+            self._seen[torch.tensor(list(tokens), dtype=torch.int64, device=self._seen.device)] = True
 
     def observe(self, token: int) -> None:
         """The token was sampled; to be called once for each."""

@@ -66,6 +66,7 @@ class Thinker:
         self.num_pages = engine.num_pages
         self.max_positions = engine.max_positions
         self.overlaps = False
+        self.grows = False
         self._engine = engine
         self._tokens = tokens
         self._style = style

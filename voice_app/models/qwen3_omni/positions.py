@@ -20,10 +20,11 @@ class Run:
     columns: int = 0
 
 
-def rope_positions(runs: Iterable[Run]) -> tuple[np.ndarray, int]:
-    """Positions [3, n] int64 of the runs one after another, and the position of the next token."""
+def rope_positions(runs: Iterable[Run], start: int = 0) -> tuple[np.ndarray, int]:
+    """Positions [3, n] int64 of the runs one after another from `start` on, and the position of the next
+    token."""
     parts: list[np.ndarray] = []
-    at = 0
+    at = start
     for run in runs:
         if run.rows:
             part = np.empty((3, run.rows, run.columns), np.int64)

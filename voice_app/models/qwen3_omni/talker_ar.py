@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from msgspec import structs
 from torch import nn
 
 from voice_app.errors import InputError
@@ -132,6 +133,11 @@ class Talker:
                 voice.text.append(to_tensor(payload.vector, self._model.dtype, self._model.device))
 
     def _take_prompt(self, voice: _Voice, payload: PromptIds) -> None:
+        """The prompt, or the next part of it; its own is made of the whole."""
+        if voice.prompt is not None:
+            spans = voice.prompt.spans + payload.spans
+            voice.prompt = structs.replace(voice.prompt, spans=spans, more=payload.more)
+            return
         params = payload.request
         self._facts.speaker(params.voice or self._default_voice)
         voice.prompt = payload
@@ -142,7 +148,7 @@ class Talker:
         voice = _voice(state)
         if voice.length:
             return bool(voice.text) or voice.text_over
-        if voice.prompt is None or not (voice.text or voice.text_over):
+        if voice.prompt is None or voice.prompt.more or not (voice.text or voice.text_over):
             return False
         wanted = {span.media.key for span in voice.prompt.spans if span.media is not None}
         if not wanted <= voice.media.keys():

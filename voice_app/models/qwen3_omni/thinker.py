@@ -34,17 +34,16 @@ class _Media:
 
 @dataclass(slots=True)
 class _State:
-    """What the runner keeps of one prompt."""
+    """What the runner keeps of one prompt. A step may read it while a further part of the prompt is put
+    behind: what is there already stays as it is."""
 
-    ids: np.ndarray
-    """[n] int64; 0 where media stand."""
-    positions: np.ndarray
-    """[3, n] rope positions."""
-    next_position: int
     sampler: RequestSampler
+    ids: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    """[n] int64; 0 where media stand."""
+    positions: np.ndarray = field(default_factory=lambda: np.empty((3, 0), np.int64))
+    """[3, n] rope positions."""
+    next_position: int = 0
     media: list[_Media] = field(default_factory=list)
-    heard: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    """Positions of media, whose hidden states the talker wants."""
     heard_sent: bool = False
 
 
@@ -74,6 +73,7 @@ class Thinker:
         self.num_pages = pool.pages
         self.max_positions = facts.decoder.max_positions
         self.overlaps = pool.device.type == "cuda"
+        self.grows = True
         self._decoder = decoder
         self._head = head
         self._facts = facts
@@ -104,12 +104,15 @@ class Thinker:
             return self._assemble(inputs)
 
     def _assemble(self, inputs: PromptInputs) -> Prompt:
+        prompt = inputs.begun or self._begin(inputs.prompt.request)
+        state = _state(prompt)
+        first = len(prompt.keys)
         ids: list[int] = []
         keys: list[int] = []
         runs: list[Run] = []
         media: list[_Media] = []
         for span in inputs.prompt.spans:
-            start = len(ids)
+            start = first + len(ids)
             if span.media is None:
                 ids += span.ids
                 keys += span.ids
@@ -120,26 +123,25 @@ class Thinker:
             runs.append(run_of(found, self._facts.merge))
             ids += [0] * len(found.rows)
             keys += media_keys(span.media.key, len(found.rows))
-        self._check_length(len(keys))
-        positions, after = rope_positions(runs)
-        params = inputs.prompt.request
+        self._check_length(first + len(keys))
+        positions, state.next_position = rope_positions(runs, state.next_position)
+        state.positions = np.concatenate([state.positions, positions], axis=1)
+        state.ids = np.concatenate([state.ids, np.array(ids, np.int64)])
+        state.media += media
+        state.sampler.count_prompt(self._seen(inputs))
+        prompt.keys += keys
+        return prompt
+
+    def _begin(self, params: PromptParams) -> Prompt:
+        """A prompt without a position yet."""
         sampling = _filled(params, self._facts.sampling)
-        heard = [np.arange(m.start, m.start + len(m.rows)) for m in media]
-        state = _State(
-            ids=np.array(ids, np.int64),
-            positions=positions,
-            next_position=after,
-            sampler=RequestSampler(sampling, self._head.out_features, self._seen(inputs), self._device),
-            media=media,
-            heard=np.concatenate(heard) if heard else np.empty(0, np.int64),
-        )
         return Prompt(
-            keys=keys,
+            keys=[],
             params=params,
             sampling=sampling,
             max_tokens=sampling.max_tokens or self._facts.max_tokens,
             eos_ids=self._facts.eos,
-            state=state,
+            state=_State(RequestSampler(sampling, self._head.out_features, device=self._device)),
             stops=StopStrings(sampling.stop, self._token_bytes) if sampling.stop else None,
         )
 
@@ -199,7 +201,7 @@ class Thinker:
     ) -> list[StepOutput]:
         """Sample the next token of the sequences at `wanted`, whose `logits` [wanted, vocab] these are."""
         steps = [batch[place] for place in wanted]
-        samplers = [_state(step).sampler for step in steps]
+        samplers = [_state(step.prompt).sampler for step in steps]
         tokens = sample(logits.float(), samplers, [len(step.outputs) for step in steps])
         vectors = to_array(self._decoder.embed(torch.tensor(tokens, device=self._device)))
         outputs = [StepOutput() for _ in batch]
@@ -228,12 +230,8 @@ class Thinker:
     def _blank(self, count: int, sequences: int) -> None:
         count = min(count, self.page_size * self.num_pages)
         pages = list(range(-(-count // self.page_size)))
-        state = _State(
-            ids=np.zeros(count, np.int64),
-            positions=np.zeros((3, count), np.int64),
-            next_position=count,
-            sampler=RequestSampler(Sampling(), self._head.out_features, (), self._device),
-        )
+        sampler = RequestSampler(Sampling(), self._head.out_features, device=self._device)
+        state = _State(sampler, np.zeros(count, np.int64), np.zeros((3, count), np.int64), count)
         prompt = Prompt([0] * count, PromptParams(), Sampling(), 1, frozenset(), state)
         self.step([SequenceStep(prompt, [], 0, count, pages, sample=True) for _ in range(sequences)])
 
@@ -261,14 +259,15 @@ class Thinker:
 
     def _before(self, step: SequenceStep) -> tuple[PromptHidden, ...]:
         """The hidden states at media, once, with the first token."""
-        state = _state(step)
-        if state.heard_sent or not len(state.heard):
+        state = _state(step.prompt)
+        if state.heard_sent or not state.media:
             return ()
         state.heard_sent = True
+        places = np.concatenate([np.arange(m.start, m.start + len(m.rows)) for m in state.media])
         pages = np.array(step.pages, np.int64)
-        slots = pages[state.heard // self.page_size] * self.page_size + state.heard % self.page_size
+        slots = pages[places // self.page_size] * self.page_size + places % self.page_size
         rows = self._heard[torch.from_numpy(slots).to(self._device)]
-        return (PromptHidden(to_array(rows), state.heard),)
+        return (PromptHidden(to_array(rows), places),)
 
 
 class DecodeGraph:
@@ -308,15 +307,14 @@ def run_of(found: Embeddings, merge: int) -> Run:
     return Run(len(found.rows), rows // merge, columns // merge)
 
 
-def _state(step: SequenceStep) -> _State:
-    state = step.prompt.state
-    assert isinstance(state, _State)
-    return state
+def _state(prompt: Prompt) -> _State:
+    assert isinstance(prompt.state, _State)
+    return prompt.state
 
 
 def _inputs(step: SequenceStep) -> tuple[np.ndarray, np.ndarray]:
     """Token ids [count] and rope positions [3, count] of a sequence's rows."""
-    state, end = _state(step), step.start + step.count
+    state, end = _state(step.prompt), step.start + step.count
     length = len(state.ids)
     ids, positions = state.ids[step.start : end], state.positions[:, step.start : end]
     if end > length:
@@ -331,7 +329,7 @@ def _overlay(steps: Sequence[SequenceStep]) -> _Overlay:
     overlay, row = _Overlay(), 0
     for step in steps:
         end = step.start + step.count
-        for media in _state(step).media:
+        for media in _state(step.prompt).media:
             first, last = max(media.start, step.start), min(media.start + len(media.rows), end)
             if first < last:
                 rows = np.arange(first, last) - step.start + row
