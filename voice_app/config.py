@@ -94,6 +94,10 @@ class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pack: PackConfig = PackConfig()
     layout: str = "cpu"
     """A layout's name or a layout file's path (`pipeline/layout.py`)."""
+    ray: str | None = None
+    """Address of the Ray cluster that starts the workers on other hosts."""
+    curve_keys: str | None = None
+    """Folder of the keys that secure control between hosts (`pipeline/curve.py`)."""
     max_turns: int = 64
     """Most turns in the pipeline at once; one more is refused with `Overloaded`."""
     start_timeout_s: float = 300.0

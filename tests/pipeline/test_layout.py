@@ -162,8 +162,8 @@ def _refusal(path: Path, content: str) -> str:
     ("content", "message"),
     [
         ("not toml [", "not a layout: "),
-        ("", "needs tables [stages.NAME] and nothing else"),
-        ("[other]\na = 1\n", "needs tables [stages.NAME] and nothing else"),
+        ("", "needs tables [stages.NAME], may have [control], and nothing else"),
+        ("[other]\na = 1\n", "needs tables [stages.NAME], may have [control], and nothing else"),
         ("[stages.thinker]\n", "no table [stages.preprocessing]"),
     ],
 )
@@ -217,5 +217,5 @@ def test_what_this_build_cannot_do_is_refused_before_anything_starts(tmp_path: P
     with pytest.raises(ConfigError, match="edge 7, thinker → talker_ar, needs CUDA IPC"):
         PipelineClient(config("two-gpu"))
     path = _write(tmp_path / "l.toml", 'host = "10.0.0.2"\n', code2wav="remote")
-    with pytest.raises(ConfigError, match=r"stage code2wav: host 10\.0\.0\.2"):
+    with pytest.raises(ConfigError, match=r"stage code2wav: host 10\.0\.0\.2: Ray starts .*--ray ADDRESS"):
         PipelineClient(config(str(path)))

@@ -21,6 +21,7 @@ from voice_app.pipeline.control import (
 )
 from voice_app.pipeline.coordinator import Coordinator
 from voice_app.pipeline.launcher import Launcher, WorkerState
+from voice_app.pipeline.network import Network
 from voice_app.pipeline.stream import TurnStream
 from voice_app.pipeline.transport import shm
 from voice_app.pipeline.transport.base import Outgoing
@@ -61,7 +62,9 @@ class PipelineClient:
         self._config = config
         self._report = report or (lambda line: None)
         self._layout = layout.load(config.layout)
-        layout.check(self._layout)
+        layout.check(self._layout, ray=config.ray is not None)
+        self._plane = layout.control(config)
+        self._plane.check({place.host for places in self._layout.values() for place in places})
         self._hand_off: dict[str, HandOffStats] = {}
         self._run_dir: rundir.RunDir | None = None
         self._wire: Wire | None = None
@@ -87,7 +90,8 @@ class PipelineClient:
 
     async def _start(self, run_dir: rundir.RunDir) -> None:
         specs = layout.workers(self._layout)
-        self._wire = Wire(run_dir.address(SERVER))
+        network = Network(self._plane, {spec.name: spec.host for spec in specs}, run_dir)
+        self._wire = network.open(SERVER)
         self._outgoing = shm.SharedMemoryOut(run_dir.run, f"{SERVER}.0")
         self._coordinator = coordinator = Coordinator(
             self._wire,
@@ -99,7 +103,7 @@ class PipelineClient:
             other=self._heard,
         )
         self._launcher = Launcher(
-            self._config, specs, run_dir, coordinator.worker_up, coordinator.worker_down
+            self._config, specs, run_dir.run, network, None, coordinator.worker_up, coordinator.worker_down
         )
         await self._launcher.start()
 

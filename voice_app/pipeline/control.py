@@ -184,15 +184,19 @@ Control = (
 
 
 class WorkerConfig(msgspec.Struct, frozen=True):
-    """What a worker reads, as one line of JSON, from its stdin. `addresses`: of every node, its own
-    too; `places`: of each stage, several where it has replicas."""
+    """What a worker reads, as one line of JSON, from its stdin. `places`: of each stage, several where it has
+    replicas; `host`: its host's address, as other hosts reach it; `inboxes`: where it listens; `addresses`:
+    where it reaches every node, itself too; `curve_keys`: the folder of the keys for what crosses hosts."""
 
     name: str
     incarnation: int
     run: str
     pack: PackConfig
     places: dict[Stage, tuple[Place, ...]]
+    host: str
+    inboxes: tuple[str, ...]
     addresses: dict[str, str]
+    curve_keys: str | None = None
 
 
 class Malformed(Exception):

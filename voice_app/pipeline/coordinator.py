@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from voice_app.errors import (
@@ -94,7 +94,7 @@ class Coordinator:
         self._other = other
         self._loop = asyncio.get_running_loop()
         self._turns: dict[TurnId, _Turn] = {}
-        self._workers: dict[str, str] = {}
+        self._workers: set[str] = set()
         self._ticking: asyncio.TimerHandle | None = None
         self._exchange = Exchange(SERVER, places, wire, pools, incoming, self._deliver, self._failed)
         self._outlet = self._exchange.outlet(None, lambda: None)
@@ -160,15 +160,16 @@ class Coordinator:
 
     # ----------------------------------------------------------------------------------------- workers
 
-    def worker_up(self, name: str, address: str) -> None:
-        """A worker is being started; its inbox will be at `address`."""
-        self._wire.connect(name, address)
-        self._tell(self._workers, PeerUp(name, address))
-        self._workers[name] = address
+    def worker_up(self, name: str, addresses: Mapping[str, str]) -> None:
+        """A worker is being started; its inbox will be at `addresses`, for each node that writes to it."""
+        self._wire.connect(name, addresses[SERVER])
+        for worker in self._workers:
+            self._tell({worker}, PeerUp(name, addresses[worker]))
+        self._workers.add(name)
 
     def worker_down(self, name: str, error: WorkerDied) -> None:
         """A worker is gone, and the turns that were in it."""
-        self._workers.pop(name, None)
+        self._workers.discard(name)
         self.replicas.down(name)
         self._exchange.peer_down(name)
         self._tell(self._workers, PeerDown(name))
@@ -253,7 +254,7 @@ class Coordinator:
     def _open(self, key: tuple[str, str]) -> list[_Turn]:
         return [state for state in self._turns.values() if state.turn.key == key]
 
-    def _tell(self, nodes: dict[str, str] | frozenset[str], message: Control) -> None:
+    def _tell(self, nodes: Collection[str], message: Control) -> None:
         for node in nodes:
             try:
                 self._wire.send(node, message)

@@ -1,25 +1,29 @@
-"""Starts the worker processes, watches them, restarts those that die, ends them."""
+"""Starts the workers on their hosts, watches them, restarts those that die, ends them."""
 
 import asyncio
 import functools
 import logging
-import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-
 from voice_app.config import PipelineConfig
-from voice_app.errors import DeadlineExceeded, ErrorInfo, PipelineError, VoiceAppError, WorkerDied, from_info
+from voice_app.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    ErrorInfo,
+    PipelineError,
+    VoiceAppError,
+    WorkerDied,
+    from_info,
+)
 from voice_app.messages import Stage
 from voice_app.pipeline.control import SERVER, WorkerConfig
+from voice_app.pipeline.hosts.base import Ending, Host, WorkerProcess
+from voice_app.pipeline.hosts.local import LocalHost
 from voice_app.pipeline.layout import WorkerSpec
-from voice_app.pipeline.relay import relay
-from voice_app.pipeline.rundir import RunDir
-from voice_app.pipeline.transport import shm
+from voice_app.pipeline.network import Network, is_here
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +34,8 @@ FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 5.0
 STEADY_S = 10.0
 """After so long at work the back-off begins anew."""
-STOP_TIMEOUT_S = 5.0
-"""After being told to end, a worker has so long; then it is killed."""
-LAST_LINES_S = 0.5
-"""What a worker that ended has logged is waited for so long."""
+LAST_WORDS_S = 2.0
+"""How a worker that was ended did so is waited for so long."""
 
 
 class WorkerState(StrEnum):
@@ -53,9 +55,9 @@ class Worker:
     spec: WorkerSpec
     state: WorkerState = WorkerState.STARTING
     incarnation: int = -1
-    process: asyncio.subprocess.Process | None = None
-    lines: asyncio.Task[list[str]] | None = None
-    """Relays what it logs; ends with it."""
+    process: WorkerProcess | None = None
+    ended: asyncio.Task[Ending] | None = None
+    """Waits for the process."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     heard_at: float = 0.0
     """When it last said what it is doing; on the loop's clock."""
@@ -63,30 +65,30 @@ class Worker:
     """Why it cannot start, or was given up."""
 
     @property
-    def node(self) -> str:
-        """The inbox's name of the current incarnation: a new one never gets old mail."""
-        return f"{self.spec.name}.{self.incarnation}"
-
-    @property
     def pid(self) -> int | None:
-        """Its process, if there is one."""
-        alive = self.process is not None and self.process.returncode is None
-        return self.process.pid if self.process is not None and alive else None
+        """Its process on its host, if there is one."""
+        return self.process.pid if self.process is not None else None
 
 
 class Launcher:
-    """`up(worker, address)` is called before a worker starts, `down(worker, error)` after it ended."""
+    """`far`: what starts workers on other hosts. `up(worker, addresses)` is called before a worker starts,
+    with its address for each node that may write to it, `down(worker, error)` after it ended."""
 
     def __init__(
         self,
         config: PipelineConfig,
         specs: list[WorkerSpec],
-        run_dir: RunDir,
-        up: Callable[[str, str], None],
+        run: str,
+        network: Network,
+        far: Host | None,
+        up: Callable[[str, Mapping[str, str]], None],
         down: Callable[[str, WorkerDied], None],
     ) -> None:
         self._config = config
-        self._run_dir = run_dir
+        self._run = run
+        self._network = network
+        self._here = LocalHost()
+        self._far = far
         self._up = up
         self._down = down
         self.workers = {spec.name: Worker(spec) for spec in specs}
@@ -117,13 +119,12 @@ class Launcher:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(self._end(worker) for worker in self.workers.values()))
-        lines = [worker.lines for worker in self.workers.values() if worker.lines]
-        if lines:
-            await asyncio.wait(lines, timeout=LAST_LINES_S)
+        await asyncio.gather(*(w.process.end() for w in self.workers.values() if w.process is not None))
+        endings = [worker.ended for worker in self.workers.values() if worker.ended is not None]
+        if endings:
+            await asyncio.wait(endings, timeout=LAST_WORDS_S)
         for worker in self.workers.values():
             worker.state = WorkerState.STOPPED
-            shm.remove(self._run_dir.run, worker.node)
 
     def worker_progress(self, name: str) -> None:
         """Its message came: it gets `start_timeout_s` anew."""
@@ -180,22 +181,26 @@ class Launcher:
     async def _live(self, worker: Worker) -> tuple[float, WorkerDied]:
         """One incarnation, from its start to its end; how long it was ready, and how it ended."""
         loop = asyncio.get_running_loop()
-        process = await self._spawn(worker)
-        assert process.stdout is not None
-        worker.lines = lines = asyncio.create_task(relay(worker.spec.name, process.stdout))
-        exit_task = asyncio.create_task(process.wait())
+        try:
+            process = worker.process = await self._host(worker).start(self._worker_config(worker))
+        except VoiceAppError as error:
+            worker.refusal = error if isinstance(error, ConfigError) else None
+            died = WorkerDied(f"worker {worker.spec.name} could not be started: {error.message}")
+            self._down(worker.spec.name, died)
+            return 0.0, died
+        worker.ended = ended = asyncio.create_task(process.ended())
         ready = asyncio.create_task(worker.ready.wait())
         since = loop.time()
         lived_s = 0.0
         try:
-            await self._while_it_starts(worker, {exit_task, ready})
-            if ready.done() and worker.refusal is None and not exit_task.done():
+            await self._while_it_starts(worker, {ended, ready})
+            if ready.done() and worker.refusal is None and not ended.done():
                 worker.state = WorkerState.READY
                 self._settle(worker, None)
                 since = loop.time()
-                await exit_task
+                await asyncio.wait({ended})
                 lived_s = loop.time() - since
-            elif not ready.done() and not exit_task.done():
+            elif not ready.done() and not ended.done():
                 worker.refusal = DeadlineExceeded(
                     f"worker {worker.spec.name} was not ready and told of no progress for "
                     f"{self._config.start_timeout_s:g} s (start_timeout_s); give it more: --start-timeout"
@@ -203,14 +208,8 @@ class Launcher:
         finally:
             ready.cancel()
             if not self._stopping:
-                await self._end(worker)
-                await exit_task
-                # By name, not by lock: it may have died while it made one.
-                shm.remove(self._run_dir.run, worker.node)
-        # A process that the worker left behind may keep its output open.
-        await asyncio.wait({lines}, timeout=LAST_LINES_S)
-        last = lines.result() if lines.done() else []
-        error = WorkerDied(_obituary(worker.spec.name, process.returncode, lived_s, last))
+                await process.end()
+        error = WorkerDied(_obituary(worker.spec.name, await ended, lived_s))
         self._down(worker.spec.name, error)
         return lived_s, error
 
@@ -225,49 +224,33 @@ class Launcher:
     def _next_incarnation(self, worker: Worker) -> None:
         worker.incarnation += 1
         worker.ready.clear()
-        self._up(worker.spec.name, self._run_dir.address(worker.node))
-
-    async def _spawn(self, worker: Worker) -> asyncio.subprocess.Process:
-        spec = worker.spec
-        threads = str(self._config.pack.threads)
-        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-        # -P: a file in the folder that the user happens to stand in must not shadow a module.
-        command = (sys.executable, "-P", "-m", "voice_app.pipeline.worker", spec.name)
-        worker.process = process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=os.environ | dict.fromkeys(names, threads),
-            # Ctrl-C and a closed terminal are for the server; a worker ends when its stdin closes.
-            start_new_session=True,
+        self._up(
+            worker.spec.name, {viewer: self._address(worker, viewer) for viewer in (SERVER, *self.workers)}
         )
-        config = WorkerConfig(
-            name=spec.name,
+
+    def _address(self, worker: Worker, viewer: str) -> str:
+        return self._network.address(worker.spec.name, worker.incarnation, seen_from=viewer)
+
+    def _host(self, worker: Worker) -> Host:
+        if is_here(worker.spec.host):
+            return self._here
+        assert self._far is not None
+        return self._far
+
+    def _worker_config(self, worker: Worker) -> WorkerConfig:
+        name = worker.spec.name
+        return WorkerConfig(
+            name=name,
             incarnation=worker.incarnation,
-            run=self._run_dir.run,
-            pack=spec.pack(self._config.pack),
+            run=self._run,
+            pack=worker.spec.pack(self._config.pack),
             places=self._places,
-            addresses={SERVER: self._run_dir.address(SERVER)}
-            | {name: self._run_dir.address(other.node) for name, other in self.workers.items()},
+            host=self._network.host(name),
+            inboxes=self._network.inboxes(name, worker.incarnation),
+            addresses={SERVER: self._network.address(SERVER, 0, seen_from=name)}
+            | {other.spec.name: self._address(other, name) for other in self.workers.values()},
+            curve_keys=self._network.curve_keys,
         )
-        assert process.stdin is not None
-        process.stdin.write(msgspec.json.encode(config) + b"\n")
-        return process
-
-    async def _end(self, worker: Worker) -> None:
-        """Close its stdin, which ends it; then harder."""
-        process = worker.process
-        if process is None or process.returncode is not None:
-            return
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
-        except TimeoutError:
-            log.warning("worker %s does not end by itself and is killed", worker.spec.name)
-            process.kill()
-            await process.wait()
 
     def _settle(self, worker: Worker, error: VoiceAppError | None) -> None:
         future = self._settled[worker.spec.name]
@@ -285,8 +268,7 @@ def _pass_on(settled: asyncio.Future[None], supervisor: asyncio.Task[None]) -> N
         settled.set_exception(error)
 
 
-def _obituary(name: str, code: int | None, lived_s: float, last_lines: list[str]) -> str:
-    how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
+def _obituary(name: str, ending: Ending, lived_s: float) -> str:
     when = "" if lived_s else " while it loaded"
-    why = f": {last_lines[-1]}" if last_lines and code and code > 0 else ""
-    return f"worker {name} {how}{when}{why}"
+    why = f": {ending.reason}" if ending.reason else ""
+    return f"worker {name} {ending.how}{when}{why}"

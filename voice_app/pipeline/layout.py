@@ -1,8 +1,7 @@
 """Layouts: which workers run each stage, on which device and host. Loads no model."""
 
-import ipaddress
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -14,8 +13,9 @@ from voice_app.errors import ConfigError
 from voice_app.messages import Stage
 from voice_app.pipeline import graph, layout_file
 from voice_app.pipeline.graph import EdgeSpec
+from voice_app.pipeline.network import ControlPlane, is_here
 from voice_app.pipeline.transport.base import TransportKind
-from voice_app.pipeline.transport.router import AVAILABLE, LOCALHOST, Place, route
+from voice_app.pipeline.transport.router import AVAILABLE, Place, route
 
 _S = Stage
 
@@ -61,17 +61,25 @@ def load(name: str) -> Layout:
     if not path.is_file():
         known = ", ".join(LAYOUTS)
         raise ConfigError(f"--layout {name}: neither one of {known} nor a file", param="layout")
-    return layout_file.read(path)
+    return layout_file.read(path)[0]
 
 
-def check(layout: Layout) -> None:
-    """Refuse a layout that this build cannot run. Raises ConfigError. What its transports need of a machine
-    is for that machine's workers to find."""
+def control(config: PipelineConfig) -> ControlPlane:
+    """How control reaches the workers of `config`; what the command line says goes before the layout's file.
+    Raises ConfigError."""
+    plane = ControlPlane() if config.layout in LAYOUTS else layout_file.read(Path(config.layout))[1]
+    return replace(plane, curve_keys=config.curve_keys or plane.curve_keys)
+
+
+def check(layout: Layout, *, ray: bool = False) -> None:
+    """Refuse a layout that this build cannot run, without Ray or with it. Raises ConfigError. What its
+    transports need of a machine is for that machine's workers to find."""
     for stage, places in layout.items():
         for host in {place.host for place in places}:
-            if host != LOCALHOST and not ipaddress.IPv4Address(host).is_loopback:
+            if not ray and not is_here(host):
                 raise ConfigError(
-                    f"stage {stage}: host {host}: workers are started on localhost only", param="layout"
+                    f"stage {stage}: host {host}: Ray starts the workers on other hosts: --ray ADDRESS",
+                    param="layout",
                 )
     for edge in graph.EDGES:
         for kind in set(transports(edge, layout)) - AVAILABLE:

@@ -1,10 +1,16 @@
-"""Layout files: TOML with one table a stage, and one for control if there are other hosts.
+"""Layout files: TOML with one table a stage, and one for control where there are other hosts:
 
 [stages.talker_ar]
 worker = "voice"                        # stages of one worker are in one process
 replicas = 2                            # so many processes alike
 device = ["cuda:1", "cuda:0"]           # one for each replica, or one text for all; "cpu" if left out
 host = ["localhost", "10.0.0.2"]        # the same; "localhost" if left out
+
+[control]                               # each may be left out; `network.ControlPlane` says what they mean
+address = "10.0.0.1"
+port = 47600
+curve_keys = "/etc/voice-app/curve"
+private_network = false
 """
 
 import ipaddress
@@ -18,6 +24,7 @@ from voice_app.config import DEVICE
 from voice_app.errors import ConfigError
 from voice_app.messages import Stage
 from voice_app.pipeline.control import SERVER
+from voice_app.pipeline.network import ControlPlane
 from voice_app.pipeline.transport.router import LOCALHOST, Place
 
 REPLICABLE = (Stage.IMAGE_ENCODER, Stage.AUDIO_ENCODER, Stage.TALKER_AR, Stage.CODE2WAV)
@@ -26,18 +33,26 @@ MAX_REPLICAS = 16
 
 _WORKER = re.compile(r"[a-z0-9][a-z0-9_-]{0,19}")
 _FIELDS = ("worker", "device", "host", "replicas")
+_CONTROL_FIELDS: dict[str, tuple[type, str]] = {
+    "address": (str, "a text"),
+    "port": (int, "a number"),
+    "curve_keys": (str, "a text"),
+    "private_network": (bool, "true or false"),
+}
 
 
-def read(path: Path) -> dict[Stage, tuple[Place, ...]]:
-    """The places of each stage: one for each replica, in their order. Raises ConfigError that names file,
-    field and fix."""
+def read(path: Path) -> tuple[dict[Stage, tuple[Place, ...]], ControlPlane]:
+    """The places of each stage (one for each replica, in their order), and how control reaches them. Raises
+    ConfigError that names file, field and fix."""
     try:
         content = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: not a layout: {error}", param="layout") from error
-    tables = content.pop("stages", None)
+    tables, control = content.pop("stages", None), content.pop("control", {})
     if content or not isinstance(tables, dict):
-        raise ConfigError(f"{path}: needs tables [stages.NAME] and nothing else", param="layout")
+        raise ConfigError(
+            f"{path}: needs tables [stages.NAME], may have [control], and nothing else", param="layout"
+        )
     missing = [str(stage) for stage in Stage if str(stage) not in tables]
     if missing:
         raise ConfigError(f"{path}: no table [stages.{missing[0]}]", param="layout")
@@ -45,7 +60,7 @@ def read(path: Path) -> dict[Stage, tuple[Place, ...]]:
     counts = _replicas(entries)
     layout = {entry.stage: entry.places(counts[entry.worker]) for entry in entries}
     _check_hosts(path, layout)
-    return layout
+    return layout, _control(path, control)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +149,25 @@ def _is_host(text: str) -> bool:
         return not ipaddress.IPv4Address(text).is_unspecified
     except ValueError:
         return False
+
+
+def _control(path: Path, table: object) -> ControlPlane:
+    where = f"{path}: [control]"
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where}: must be a table with {', '.join(_CONTROL_FIELDS)}", param="layout")
+    for key, value in table.items():
+        if key not in _CONTROL_FIELDS:
+            known = ", ".join(_CONTROL_FIELDS)
+            raise ConfigError(f"{where}: unknown field {key}; there are {known}", param="layout")
+        kind, what = _CONTROL_FIELDS[key]
+        if type(value) is not kind:
+            raise ConfigError(f"{where}: {key} must be {what}", param="layout")
+    plane = ControlPlane(**table)
+    if not _is_host(plane.address) or plane.address == LOCALHOST:
+        raise ConfigError(f"{where}: address {plane.address!r} must be an IPv4 address", param="layout")
+    if not 1024 <= plane.port <= 65535:
+        raise ConfigError(f"{where}: port {plane.port} must be between 1024 and 65535", param="layout")
+    return plane
 
 
 def _replicas(entries: list[_Entry]) -> dict[str, int]:

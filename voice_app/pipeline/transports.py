@@ -7,10 +7,7 @@ from voice_app.pipeline.layout import Layout
 from voice_app.pipeline.transport import mooncake, shm
 from voice_app.pipeline.transport.base import Incoming, Outgoing, Parcel, SlotRef, TransportKind
 from voice_app.pipeline.transport.mooncake import MooncakeIn, MooncakeOut
-from voice_app.pipeline.transport.router import LOCALHOST
 from voice_app.pipeline.transport.shm import SharedMemoryIn, SharedMemoryOut
-
-LOOPBACK = "127.0.0.1"
 
 
 class Arriving:
@@ -54,9 +51,9 @@ class Arriving:
 
 
 class Transports:
-    """`node` is this worker's name in `places`."""
+    """`node` is this worker's name in `places`, `host` where other hosts reach it."""
 
-    def __init__(self, run: str, node: str, incarnation: int, places: Layout) -> None:
+    def __init__(self, run: str, node: str, incarnation: int, places: Layout, host: str) -> None:
         self._run = run
         self._label = f"{node}.{incarnation}"
         crossings = [c for edge in graph.EDGES for c in layout.crossings(edge, places)]
@@ -66,8 +63,7 @@ class Transports:
             if c.source.node == node
         }
         self._kinds = {c.transport for c in crossings if node in (c.source.node, c.target.node)}
-        (host,) = {place.host for there in places.values() for place in there if place.node == node}
-        self._host = LOOPBACK if host == LOCALHOST else host
+        self._host = host
         self._pools: dict[TransportKind, Outgoing] = {
             TransportKind.SHARED_MEMORY: SharedMemoryOut(run, self._label)
         }

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
 
 import msgspec
@@ -36,6 +37,7 @@ from voice_app.pipeline.control import (
     WorkerReady,
     WorkerRefused,
 )
+from voice_app.pipeline.curve import CurveKeys
 from voice_app.pipeline.exchange import TICK_S, Exchange
 from voice_app.pipeline.inlet import Delivery
 from voice_app.pipeline.relay import log_to_parent
@@ -62,10 +64,11 @@ class Worker:
         self._stages: dict[Stage, StageRuntime] = {}
         self._exit_code = 0
         self._loader = threading.Thread(target=self._load, name="load", daemon=True)
-        self._wire = Wire(config.addresses[config.name])
+        keys = CurveKeys.load(Path(config.curve_keys)) if config.curve_keys else None
+        self._wire = Wire(*config.inboxes, keys=keys)
         for node, address in config.addresses.items():
             self._wire.connect(node, address)
-        self._transports = Transports(config.run, config.name, config.incarnation, config.places)
+        self._transports = Transports(config.run, config.name, config.incarnation, config.places, config.host)
         self._exchange = Exchange(
             config.name,
             layout.nodes(config.places),
