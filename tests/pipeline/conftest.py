@@ -6,7 +6,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
+from pipeline_talk import runs, segments
+
+from voice_app.pipeline import rundir
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +22,20 @@ def own_surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("VOICE_APP_RUN_DIR", runs)
     yield
     shutil.rmtree(runs)
+
+
+@pytest.fixture
+def nothing_left(own_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The test leaves the machine as it found it."""
+    mine: set[str] = set()
+
+    class Recorded(rundir.RunDir):
+        def __init__(self) -> None:
+            super().__init__()
+            mine.add(self.run)
+
+    monkeypatch.setattr(rundir, "RunDir", Recorded)
+    yield
+    assert runs() == set()
+    assert segments(mine) == set()
+    assert not psutil.Process().children()

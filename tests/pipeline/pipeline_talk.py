@@ -7,11 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from pipeline_toys import SAMPLES_PER_FRAME
+from pipeline_toys import SAMPLES_PER_FRAME, worker_of
 
 from voice_app import messages as m
 from voice_app.config import PackConfig, PipelineConfig
+from voice_app.errors import VoiceAppError
+from voice_app.pipeline.client import PipelineClient
 from voice_app.pipeline.transport import shm
+
+LOUD = m.AudioPart(np.full(160_000, 0.25, np.float32), 16_000)
+"""Large enough to travel in slots."""
+PICTURE = m.ImagePart(bytes(range(256)) * 1000)
+"""So is this."""
+ONE_WORKER_A_STAGE = "".join(f'[stages.{stage}]\nworker = "{worker_of(stage)}"\n' for stage in m.Stage)
+"""A layout file in which no edge is crossed by reference."""
 
 
 def config(
@@ -101,3 +110,21 @@ def segments(of_runs: set[str]) -> set[str]:
 def descriptors(pid: int | None) -> int:
     """Open files of a process."""
     return len(os.listdir(f"/proc/{pid or 'self'}/fd"))
+
+
+async def outcome(stream: AsyncIterator[m.TurnEvent]) -> Answer | VoiceAppError:
+    try:
+        return await read(stream)
+    except VoiceAppError as error:
+        return error
+
+
+def settled(client: PipelineClient) -> bool:
+    """Nothing of any turn is anywhere."""
+    status = client.status()
+    parts = [status.hand_off, *(worker.hand_off for worker in status.workers.values())]
+    return (
+        status.turns == 0
+        and all(part.turns == part.arriving == part.lent == part.quarantined == 0 for part in parts)
+        and all(load.waiting == load.running == load.pages_used == 0 for load in status.stages.values())
+    )

@@ -6,23 +6,28 @@ token / 256, so that any lost, doubled or swapped payload changes what comes out
 
 A text of the form "!ORDER [ARGUMENT]" gives an order instead:
     !raise STAGE    that stage's model raises         !die STAGE    that stage's process is killed
-    !repeat N       an answer of N tokens             !load-fails   (pack option) see `create`
+    !repeat N       an answer of N tokens             !kill VICTIM STAGE
+                                                      the worker VICTIM is killed, by STAGE's model as it
+                                                      reads what stage VICTIM sent
 """
 
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from voice_app import messages as m
 from voice_app.config import PackConfig
 from voice_app.errors import ModelFileError
 from voice_app.messages import Stage
 from voice_app.models.base import Report
+from voice_app.pipeline.control import DataAck, Edge, from_bytes
 from voice_app.pipeline.wire import Wire
 from voice_app.schedulers.base import (
     AnyRunner,
@@ -42,6 +47,8 @@ SAMPLES_PER_FRAME = 8
 SAMPLE_RATE = 8000
 BREAK = {stage: 60_000 + n for n, stage in enumerate(Stage)}
 """Tokens and codes that make a later stage obey an order."""
+KILL = {stage: 1000 * n for n, stage in enumerate(Stage, 1)}
+"""Added to it: kill that stage's worker."""
 
 
 class Broken(Exception):
@@ -58,6 +65,24 @@ def obey(text: str, stage: Stage) -> None:
         raise Broken("told to\nwith a second line")
     if text == f"!die {stage}":
         os.kill(os.getpid(), signal.SIGKILL)
+    match text.split():
+        case ["!kill", victim, reader] if reader == stage:
+            kill(Stage(victim))
+
+
+def kill(victim: Stage) -> None:
+    """Kill the worker of this pipeline that is named after `victim`, and wait until it is gone."""
+    server = psutil.Process().parent()
+    assert server is not None
+    (worker,) = (p for p in server.children() if p.cmdline()[-1] == worker_of(victim))
+    worker.kill()
+    while worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.001)
+
+
+def worker_of(stage: Stage) -> str:
+    """The worker of `stage` where each has its own."""
+    return stage.replace("_", "-")
 
 
 class Warm:
@@ -77,10 +102,10 @@ class Preprocessing(Warm):
         out: list[m.EdgePayload | m.StageEvent] = []
         for n, part in enumerate(request.messages[-1].parts):
             if isinstance(part, m.AudioPart):
-                media = m.Media(f"sound {n}", "audio")
+                media = m.Media(f"{text}|sound {n}", "audio")
                 out.append(m.MelFrames(media, part.samples * 2, len(part.samples) / part.sample_rate))
             elif isinstance(part, m.ImagePart):
-                media = m.Media(f"picture {n}", "image")
+                media = m.Media(f"{text}|picture {n}", "image")
                 pixels = np.frombuffer(part.data, np.uint8).astype(np.float32)
                 out.append(m.ImagePatches(media, pixels, (1, 1, len(pixels))))
             else:
@@ -98,12 +123,13 @@ class Encoder(Warm):
         return [self._one(item.payload) for item in batch]
 
     def _one(self, payload: m.StagePayload) -> list[m.EdgePayload | m.StageEvent]:
+        assert isinstance(payload, m.MelFrames | m.ImagePatches)
+        obey(payload.media.key.split("|")[0], self.stage)
         if isinstance(payload, m.MelFrames):
             samples = payload.frames / 2
             what = f"heard {len(samples)} samples, sum {float(samples.astype(np.float64).sum()):.3f}"
             rows = samples
         else:
-            assert isinstance(payload, m.ImagePatches)
             rows = payload.patches * 1.0
             what = f"seen {rows.size} values, sum {float(rows.astype(np.float64).sum()):.0f}"
         padded = np.zeros((-(-max(1, rows.size) // WIDTH), WIDTH), np.float32)
@@ -127,6 +153,10 @@ class Thinker(Warm):
         order, _, argument = text.partition(" ")
         if order == "!repeat":
             tokens = [97 + n % 26 for n in range(int(argument))]
+        elif order == "!kill":
+            victim, stage = argument.split()
+            # Long, so that the turn is still under way when the death is noticed.
+            tokens = [*b"ab", BREAK[Stage(stage)] + KILL[Stage(victim)], *b"c" * 3000]
         elif order in ("!raise", "!die") and argument in (Stage.DECODE, Stage.TALKER_AR, Stage.CODE2WAV):
             tokens = [*b"ab", BREAK[Stage(argument)] + (100 if order == "!die" else 0)]
         else:
@@ -182,8 +212,11 @@ class Talker(Warm):
         assert isinstance(state, _Voice)
         if isinstance(payload, m.TokenVector):
             state.vectors.append(payload)
-        else:
-            state.owed += 1
+            return
+        state.owed += 1
+        for source in (Stage.PREPROCESSING, Stage.IMAGE_ENCODER, Stage.AUDIO_ENCODER):
+            if _text_of_input(payload, source) == f"!kill {source} {Stage.TALKER_AR}":
+                kill(source)
 
     def ready(self, state: object) -> bool:
         assert isinstance(state, _Voice)
@@ -226,11 +259,24 @@ class Code2Wav(Warm):
         return None
 
 
+def _text_of_input(payload: m.EdgePayload, source: Stage) -> str:
+    """The turn's text, if `source` sent this."""
+    if isinstance(payload, m.PromptIds) and source is Stage.PREPROCESSING:
+        return bytes(b for span in payload.spans for b in span.ids).decode()
+    kind = {Stage.IMAGE_ENCODER: "image", Stage.AUDIO_ENCODER: "audio"}.get(source)
+    if isinstance(payload, m.Embeddings) and payload.media.kind == kind:
+        return payload.media.key.split("|")[0]
+    return ""
+
+
 def _obey_code(code: int, stage: Stage) -> None:
     if code == BREAK[stage]:
         raise Broken("told to")
     if code == BREAK[stage] + 100:
         os.kill(os.getpid(), signal.SIGKILL)
+    for victim, order in KILL.items():
+        if code == BREAK[stage] + order:
+            kill(victim)
 
 
 class ToyPack:
@@ -253,7 +299,7 @@ class ToyPack:
 def create(config: PackConfig, report: Report) -> ToyPack:
     """`config.model` may say how loading goes: "missing", "dies", "hangs", "slow" (it tells of
     progress), "fetches:FILE" (hangs in a process whose id it writes there), or "wire:FILE", which appends all
-    that this worker sends to FILE."""
+    that this worker sends to FILE, or "acks:FATE" (see `spoil_acks`)."""
     report("loading toys")
     if config.model == "missing":
         raise ModelFileError("toy.bin: not there; pull it", param="model")
@@ -271,6 +317,8 @@ def create(config: PackConfig, report: Report) -> ToyPack:
         fetch.wait()
     if config.model is not None and config.model.startswith("wire:"):
         _record_wire(Path(config.model.removeprefix("wire:")))
+    if config.model is not None and config.model.startswith("acks:"):
+        spoil_acks(config.model.removeprefix("acks:"))
     return ToyPack()
 
 
@@ -283,3 +331,28 @@ def _record_wire(path: Path) -> None:
         send(self, node, data)
 
     Wire.send_bytes = record
+
+
+LATE_S = 0.3
+
+
+def spoil_acks(fate: str) -> None:
+    """From now on every ack that this process sends is "lost" (but comes when it is asked for), "doubled",
+    or "late" by LATE_S."""
+    send = Wire.send_bytes
+    known: set[tuple[Edge, tuple[int, ...]]] = set()
+
+    def send_bytes(self: Wire, node: str, data: bytes) -> None:
+        message = from_bytes(data)
+        first = isinstance(message, DataAck) and (message.edge, message.seqs) not in known
+        if not isinstance(message, DataAck) or (fate == "lost" and not first):
+            send(self, node, data)
+        elif fate == "lost":
+            known.add((message.edge, message.seqs))
+        elif fate == "doubled":
+            send(self, node, data)
+            send(self, node, data)
+        else:
+            threading.Timer(LATE_S, send, (self, node, data)).start()
+
+    Wire.send_bytes = send_bytes

@@ -5,14 +5,13 @@ import asyncio
 import needs
 import numpy as np
 import pytest
-from pipeline_talk import config, read, request
+from pipeline_talk import ONE_WORKER_A_STAGE, config, read, request
 
 from voice_app import messages as m
 from voice_app.errors import ConfigError
 from voice_app.pipeline.client import PipelineClient
 from voice_app.pipeline.transport import mooncake
 
-ONE_WORKER_A_STAGE = "".join(f'[stages.{s}]\nworker = "{s.replace("_", "-")}"\n' for s in m.Stage)
 VOICE = (m.Stage.TALKER_AR, m.Stage.CODE2WAV)
 TWO_HOSTS = "".join(
     f'[stages.{s}]\nworker = "{"voice" if s in VOICE else s.replace("_", "-")}"\n'
@@ -30,7 +29,7 @@ FILES = {"seven": ONE_WORKER_A_STAGE, "two-hosts": TWO_HOSTS}
 def layout(request: pytest.FixtureRequest, tmp_path) -> str:
     if request.param == "two-hosts":
         try:
-            mooncake.new_engine("127.0.0.1")
+            mooncake.load()
         except ConfigError as error:
             needs.missing("Mooncake", str(error))
     if request.param not in FILES:

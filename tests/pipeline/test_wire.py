@@ -1,6 +1,7 @@
 """What is on the wire, and what is done with what should not be there."""
 
 import ast
+import asyncio
 import fcntl
 import logging
 import os
@@ -13,15 +14,16 @@ import msgspec
 import numpy as np
 import pytest
 import zmq
-from pipeline_talk import config, read, request, runs
+from pipeline_talk import LOUD, PICTURE, Answer, config, outcome, read, request, runs, settled, until
+from pipeline_toys import spoil_acks
 
 import voice_app
 from voice_app import messages as m
-from voice_app.errors import ConfigError, TransferFailed
-from voice_app.messages import TurnId
+from voice_app.errors import ConfigError, TransferFailed, TurnCancelled
+from voice_app.messages import Stage, TurnId
 from voice_app.pipeline import rundir
 from voice_app.pipeline.client import PipelineClient
-from voice_app.pipeline.control import EndTurn, Shutdown, from_bytes, to_bytes
+from voice_app.pipeline.control import DataReady, Edge, EndTurn, Shutdown, from_bytes, to_bytes
 from voice_app.pipeline.rundir import RunDir
 from voice_app.pipeline.wire import HIGH_WATER, Wire
 
@@ -66,14 +68,64 @@ async def test_a_worker_survives_malformed_messages() -> None:
     async with PipelineClient(config()) as client:
         (run,) = runs()
         folder = f"{os.environ['VOICE_APP_RUN_DIR']}/voice-app-run-{run}"
-        stranger = zmq.Context.instance().socket(zmq.PUSH)
-        for node in ("text.0", "voice.0", "server"):
-            stranger.connect(f"ipc://{folder}/{node}")
-        for junk in JUNK * 3:
-            stranger.send(junk)
+        strangers = [_stranger(f"ipc://{folder}/{node}") for node in ("text.0", "voice.0", "server.0")]
+        for stranger in strangers:
+            for junk in JUNK * 3:
+                stranger.send(junk)
         answer = await read(client.submit(request("still well")))
         assert answer.voice == "still well"
-        stranger.close(0)
+        workers = client.status().workers
+        await until(
+            lambda: all(w.hand_off.malformed == 3 * len(JUNK) for w in client.status().workers.values())
+        )
+        await until(lambda: client.status().hand_off.malformed == 3 * len(JUNK))
+        assert [w.pid for w in client.status().workers.values()] == [w.pid for w in workers.values()]
+        for stranger in strangers:
+            stranger.close(0)
+
+
+async def test_what_comes_of_an_older_generation_is_dropped_and_counted() -> None:
+    newest = TurnId("s", "t", 4)
+    async with PipelineClient(config()) as client:
+        (run,) = runs()
+        folder = f"{os.environ['VOICE_APP_RUN_DIR']}/voice-app-run-{run}"
+        await read(client.submit(request("newest", turn="t", generation=4)))
+        voice, server = (_stranger(f"ipc://{folder}/{node}") for node in ("voice.0", "server.0"))
+        for generation in range(newest.generation + 1):
+            old = msgspec.structs.replace(newest, generation=generation)
+            late = Edge(old, Stage.THINKER, Stage.TALKER_AR)
+            voice.send(to_bytes(DataReady(late, 0, "text", True, 0.0, m.TokenVector(5, np.ones(4)))))
+            late = Edge(old, Stage.DECODE, None)
+            server.send(to_bytes(DataReady(late, 0, "text", True, 0.0, m.TextDelta("old"))))
+        answer = await read(client.submit(request("newer", turn="t", generation=5)))
+        assert answer.voice == answer.text == "newer"
+        await until(lambda: client.status().workers["voice"].hand_off.stale == 5)
+        await until(lambda: client.status().hand_off.stale == 5)
+        await until(lambda: settled(client))
+        voice.close(0)
+        server.close(0)
+
+
+@pytest.mark.parametrize("fate", ["lost", "doubled", "late"])
+async def test_acks_that_go_wrong_cost_no_turn(fate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wire, "send_bytes", Wire.send_bytes)  # To be put back.
+    spoil_acks(fate)
+    async with PipelineClient(config(model=f"acks:{fate}")) as client:
+        turns = [request("!repeat 100", LOUD, PICTURE, turn=str(n)) for n in range(6)]
+        streams = [client.submit(turn) for turn in turns]
+        first = await anext(streams[0])
+        client.cancel(turns[1].turn)
+        whole = await asyncio.gather(read(streams[0], first), *(outcome(stream) for stream in streams[1:]))
+        assert isinstance(whole[1], TurnCancelled)
+        answers = [answer for answer in whole if isinstance(answer, Answer)]
+        assert [len(answer.voice) for answer in answers] == [100] * 5
+        await until(lambda: settled(client))
+
+
+def _stranger(address: str) -> zmq.Socket[bytes]:
+    socket = zmq.Context.instance().socket(zmq.PUSH)
+    socket.connect(address)
+    return socket
 
 
 async def test_no_pickle_on_the_wire(tmp_path: Path) -> None:
