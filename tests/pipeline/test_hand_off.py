@@ -17,8 +17,9 @@ from voice_app.pipeline.control import (
     from_bytes,
     to_bytes,
 )
-from voice_app.pipeline.exchange import Exchange
+from voice_app.pipeline.exchange import TICK_S, Exchange
 from voice_app.pipeline.inlet import Delivery
+from voice_app.pipeline.links import BEAT_S, CUT_S
 from voice_app.pipeline.outlet import ACK_PATIENCE_S, PENDING_LIMIT, SLOT_PATIENCE_S, Outlet
 from voice_app.pipeline.transport.shm import SharedMemoryIn, SharedMemoryOut
 
@@ -42,12 +43,16 @@ class Mail:
         self.sent = sent
         self.up = {"text", "voice", "server"}
         self.malformed = 0
+        self.silences: dict[str, float] = {}
 
     def send(self, node: str, message: Control, *, any_size: bool = False) -> None:
         data = to_bytes(message, any_size=any_size)
         if node not in self.up:
             raise TransferFailed(f"{node} is not connected")
         self.sent.append((self.me, node, data))
+
+    def silent(self, longer_than_s: float) -> dict[str, float]:
+        return {node: silence for node, silence in self.silences.items() if silence > longer_than_s}
 
     def connect(self, node: str, address: str) -> None:
         self.up.add(node)
@@ -342,3 +347,29 @@ def test_a_slot_that_cannot_be_read_fails_one_turn(pair: Pair, monkeypatch: pyte
     pair.deliver()
     assert pair.tokens() == [1]
     assert pair.text.exchange.stats().lent == 0
+
+
+def test_a_node_out_of_reach_fails_the_turns_that_wait_for_it_and_no_others(pair: Pair) -> None:
+    idle = TurnId("s", "idle")
+    pair.outlet.open(idle, speech=True, submitted=0.0)
+    pair.send(1)
+    for silence in (0.0, 0.0, 0.0, CUT_S):
+        pair.text.mail.silences["voice"] = silence
+        pair.wait(BEAT_S)
+    assert pair.text.failed == []
+    pair.text.mail.silences["voice"] = CUT_S + 1.0
+    pair.wait(BEAT_S)
+    assert [(turn, str(error)) for turn, error in pair.text.failed] == [
+        (TURN, "thinker → talker_ar: voice was not heard of for 6 s")
+    ]
+
+
+def test_who_did_not_listen_itself_waits_to_hear_from_the_others(pair: Pair) -> None:
+    pair.send(1)
+    pair.wait(20.0)
+    pair.text.mail.silences["voice"] = 20.0
+    pair.wait(TICK_S)
+    assert pair.text.failed == [], "stopped, with all that the machine did, and just went on"
+    for _ in range(4):
+        pair.wait(BEAT_S)
+    assert len(pair.text.failed) > 0

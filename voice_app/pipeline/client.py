@@ -103,7 +103,14 @@ class PipelineClient:
             other=self._heard,
         )
         self._launcher = Launcher(
-            self._config, specs, run_dir.run, network, None, coordinator.worker_up, coordinator.worker_down
+            self._config,
+            specs,
+            run_dir.run,
+            network,
+            None,
+            self._wire.silence,
+            coordinator.worker_up,
+            coordinator.worker_down,
         )
         await self._launcher.start()
 
@@ -152,13 +159,15 @@ class PipelineClient:
 
     def status(self) -> PipelineStatus:
         """A snapshot."""
-        workers = self._launcher.workers if self._launcher is not None else {}
+        if self._launcher is None:
+            return PipelineStatus(False, 0, {}, {})
+        workers = self._launcher.workers
         return PipelineStatus(
-            ready=bool(workers) and all(self._is_ready(stage) for stage in Stage),
+            ready=all(self._is_ready(stage) for stage in Stage),
             turns=len(self._coordinator) if self._coordinator is not None else 0,
             workers={
                 name: WorkerStatus(
-                    state=worker.state,
+                    state=self._launcher.state(name),
                     pid=worker.pid,
                     restarts=max(0, worker.incarnation),
                     stages=tuple(worker.spec.stages),

@@ -261,11 +261,23 @@ class Coordinator:
             except TransferFailed:
                 continue  # It is gone; the launcher says so.
 
+    def _give_up_cut_off(self) -> None:
+        """Fail the turns in workers whose hosts are out of reach."""
+        cut_off = self._exchange.cut_off
+        for state in [s for s in self._turns.values() if s.workers & cut_off.keys()]:
+            name = min(state.workers & cut_off.keys())
+            if state.answered:
+                self._done(state)
+            else:
+                error = f"worker {name} was not heard of for {cut_off[name]:.0f} s"
+                self._end(state, TransferFailed(error))
+
     def _tick(self) -> None:
         """Look at the hand-off's deadlines as long as a turn is open."""
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
-        self._exchange.tick()
+        if self._exchange.tick():
+            self._give_up_cut_off()
         if self._exchange.busy:
             self._ticking = self._loop.call_later(TICK_S, self._tick)

@@ -21,6 +21,7 @@ from voice_app.pipeline.control import (
 )
 from voice_app.pipeline.fence import Fence
 from voice_app.pipeline.inlet import Inlet
+from voice_app.pipeline.links import BEAT_S, CUT_S
 from voice_app.pipeline.outlet import Carrier, Outlet, Route
 from voice_app.pipeline.transport.base import Incoming, Outgoing
 from voice_app.pipeline.wire import Wire
@@ -56,6 +57,9 @@ class Exchange:
         self._fail = fail
         self._clock = clock
         self._ticked = 0.0
+        self._listens_since = 0.0
+        self.cut_off: dict[str, float] = {}
+        """Nodes on other hosts that were not heard of for longer than CUT_S, and for how many seconds."""
         self._outlets: dict[Stage | None, Outlet] = {}
         self._remote: list[RemoteCarrier] = []
         self.fence = Fence()
@@ -110,9 +114,16 @@ class Exchange:
         now = self._clock()
         if now - self._ticked < TICK_S:
             return False
+        if now - self._ticked > 2 * BEAT_S:
+            # It may have been us who did not listen: the others get time to be heard again.
+            self._listens_since = now
         self._ticked = now
+        listened = now - self._listens_since > 2 * BEAT_S
+        self.cut_off = self._wire.silent(CUT_S) if listened else {}
         for outlet in self._outlets.values():
             outlet.tick(now)
+            for node, silent_s in self.cut_off.items():
+                outlet.cut(node, silent_s)
         return True
 
     @property

@@ -23,6 +23,7 @@ from voice_app.pipeline.control import SERVER, WorkerConfig
 from voice_app.pipeline.hosts.base import Ending, Host, WorkerProcess
 from voice_app.pipeline.hosts.local import LocalHost
 from voice_app.pipeline.layout import WorkerSpec
+from voice_app.pipeline.links import SILENT_S
 from voice_app.pipeline.network import Network, is_here
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ class WorkerState(StrEnum):
 
     STARTING = "starting"
     READY = "ready"
+    UNREACHABLE = "unreachable"
+    """It was ready when it was last heard of, on another host."""
     RESTARTING = "restarting"
     FAILED = "failed"
     STOPPED = "stopped"
@@ -71,8 +74,9 @@ class Worker:
 
 
 class Launcher:
-    """`far`: what starts workers on other hosts. `up(worker, addresses)` is called before a worker starts,
-    with its address for each node that may write to it, `down(worker, error)` after it ended."""
+    """`far`: what starts workers on other hosts. `silence`: for how long a worker was not heard of.
+    `up(worker, addresses)` is called before a worker starts, with its address for each node that may write to
+    it, `down(worker, error)` after it ended."""
 
     def __init__(
         self,
@@ -81,6 +85,7 @@ class Launcher:
         run: str,
         network: Network,
         far: Host | None,
+        silence: Callable[[str], float],
         up: Callable[[str, Mapping[str, str]], None],
         down: Callable[[str, WorkerDied], None],
     ) -> None:
@@ -89,6 +94,7 @@ class Launcher:
         self._network = network
         self._here = LocalHost()
         self._far = far
+        self._silence = silence
         self._up = up
         self._down = down
         self.workers = {spec.name: Worker(spec) for spec in specs}
@@ -143,18 +149,24 @@ class Launcher:
             worker.refusal = from_info(error)
             worker.ready.set()
 
+    def state(self, name: str) -> WorkerState:
+        """Where the worker is now."""
+        state = self.workers[name].state
+        silent = state is WorkerState.READY and self._silence(name) > SILENT_S
+        return WorkerState.UNREACHABLE if silent else state
+
     def is_ready(self, name: str) -> bool:
         """Whether the worker takes turns."""
-        return self.workers[name].state is WorkerState.READY
+        return self.state(name) is WorkerState.READY
 
     def unready(self, names: frozenset[str]) -> PipelineError | None:
         """Why the workers `names` cannot take a turn now; None: they can."""
         for name in sorted(names):
-            worker = self.workers[name]
-            if worker.state is WorkerState.READY:
+            if self.is_ready(name):
                 continue
-            reason = f": {worker.refusal}" if worker.refusal else ", try again"
-            return PipelineError(f"worker {name} is {worker.state}{reason}")
+            refusal = self.workers[name].refusal
+            reason = f": {refusal}" if refusal else ", try again"
+            return PipelineError(f"worker {name} is {self.state(name)}{reason}")
         return None
 
     # ------------------------------------------------------------------------------- one worker's life

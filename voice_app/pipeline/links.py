@@ -78,12 +78,15 @@ class LinkFull(Exception):
 
 @dataclass(slots=True)
 class Link:
-    """One node's end of its connection with another, from the inbox `source` to the inbox `target`, opened
-    at `heard_at`. An inbox is one incarnation of a node: a new one shares nothing with the old."""
+    """One node's end of its connection with another, from the inbox `source` to the inbox `target`. An inbox
+    is one incarnation of a node: a new one shares nothing with the old. `heard_at`: when the connection was
+    opened, and then when the other end was last heard."""
 
     source: str
     target: str
     heard_at: float
+    silent: bool = False
+    """It was found silent, and was not heard of since."""
     _kept: deque[bytes] = field(default_factory=deque)
     _sent: int = 0
     _received: int = 0
@@ -152,6 +155,13 @@ class Link:
     def silence(self, now: float) -> float:
         """For how many seconds nothing was heard."""
         return now - self.heard_at
+
+    def falls_silent(self, now: float) -> bool:
+        """Whether an end that was there has just been silent for SILENT_S; True once for each silence."""
+        if self.silent or self._echo is None or self.silence(now) < SILENT_S:
+            return False
+        self.silent = True
+        return True
 
     @property
     def ahead(self) -> float:

@@ -68,6 +68,7 @@ class _Lane:
     """One turn on one edge."""
 
     edge: Edge
+    node: str
     carrier: Carrier
     window: Window
     stream: bool
@@ -240,6 +241,19 @@ class Outlet:
             for carrier in self._all_carriers():
                 carrier.node_gone(node)
 
+    def cut(self, node: str, silent_s: float) -> None:
+        """`node` was not heard of for so long: what is out there, or waits to go there, is given up."""
+        with self._lock:
+            lost = [
+                (turn, lane.edge.target)
+                for turn, state in self._turns.items()
+                for lane in state.lanes.values()
+                if lane.node == node and (lane.pending or len(lane.window))
+            ]
+        for turn, target in lost:
+            what = f"{self._source or 'client'} → {target or 'client'}"
+            self._fail(turn, TransferFailed(f"{what}: {node} was not heard of for {silent_s:.0f} s"))
+
     def __len__(self) -> int:
         return len(self._turns)
 
@@ -265,6 +279,7 @@ class Outlet:
             raise TransferFailed(f"the turn has no node for {target}, which has replicas")
         lane = state.lanes[target] = _Lane(
             Edge(turn, self._source, target),
+            node,
             carriers[node],
             Window(window_limit(self._source, target)),
             is_stream(self._source, target),

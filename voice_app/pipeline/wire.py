@@ -219,16 +219,16 @@ class Wire:
 
     def _heard(self, peer: _Peer, link: Link, beat: Beat, now: float) -> None:
         with peer.lock:
-            silence = link.silence(now)
+            silence, was_silent, link.silent = link.silence(now), link.silent, False
             lost = link.heard(beat, now)
             again = link.again(beat)
             for head, body in again:
                 if not _try_send(peer.socket, to_frame(head, body)):
                     break  # The other end will ask for the rest.
-        if silence > SILENT_S:
-            log.info("%s is heard again after %.1f s", link.target, silence)
+        if was_silent:
+            log.warning("%s is heard of again after %.1f s", peer.address, silence)
         if again:
-            log.info("%d messages to %s were lost on the way and sent again", len(again), link.target)
+            log.info("%d messages to %s were lost on the way and sent again", len(again), peer.address)
         if lost:
             self._beat(peer, lost=True)
 
@@ -241,6 +241,10 @@ class Wire:
         while not self._closing.wait(BEAT_S):
             for peer in list(self._by_inbox.values()):
                 self._beat(peer)
+                with peer.lock:
+                    silent = peer.link is not None and peer.link.falls_silent(time.monotonic())
+                if silent:
+                    log.warning("%s was not heard of for %g s", peer.address, SILENT_S)
 
 
 _MARK = bytes((MARK,))
