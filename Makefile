@@ -12,9 +12,10 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 HOST ?= 127.0.0.1
 PORT ?= 8000
 ARGS ?=
+MINUTES ?= 30
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help serve test lint bench models setup dev-setup system-packages clean
+.PHONY: help serve test lint bench load load-ui soak models setup dev-setup load-setup system-packages clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -33,9 +34,19 @@ lint: dev-setup ## ruff and pyright
 bench: dev-setup models ## measure the local pack
 	@$(BIN)/voice-app bench local $(ARGS)
 
+load: load-setup models ## how many people can talk at once: load/report/index.html (ARGS)
+	@$(BIN)/python -m load ramp $(ARGS)
+
+load-ui: load-setup models ## the same callers from locust's web page
+	@$(BIN)/python -m load ui $(ARGS)
+
+soak: load-setup models ## hold one load for MINUTES (30): does anything drift?
+	@$(BIN)/python -m load soak --minutes $(MINUTES) $(ARGS)
+
 setup: $(VENV)/.installed
 models: $(VENV)/.models
 dev-setup: $(VENV)/.installed-dev
+load-setup: $(VENV)/.installed-load
 
 $(VENV)/bin/python:
 	@echo "▸ making $(VENV)"
@@ -52,6 +63,11 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "▸ installing what the tests need"
 	@$(PIP) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-load: $(VENV)/.installed
+	@echo "▸ installing what the load tests need"
+	@$(PIP) -e '.[load]'
 	@touch $@
 
 $(VENV)/.models: $(VENV)/.installed voice_app/models/local/assets.py voice_app/models/local/catalogue.py

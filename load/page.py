@@ -1,0 +1,197 @@
+"""The report as one HTML file without anything outside of it."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+
+from load import plots
+from load.figures import Spread, StepFigures
+from load.report import Report
+
+_PAGE = Template(Path(__file__).with_suffix(".html").read_text())
+
+Row = Sequence[str]
+
+
+def html(report: Report) -> str:
+    """The whole page."""
+    title = "Load test" if report.kind == "ramp" else "Soak test"
+    about = (
+        f"{report.target}, callers of {report.scenario}; {report.silence_ms} ms of silence end a turn. "
+        "{time}, {processor}, {cores} cores, {memory_gib} GiB, {system}, Python {python}.".format(
+            **report.machine
+        )
+    )
+    body = [_answer(report), _client(report), _steps(report)]
+    if report.kind == "ramp":
+        body.append(
+            _figure(
+                plots.latency(report),
+                "Each point is one try of a number of talks. The wait includes the silence that ends a turn.",
+            )
+        )
+    if report.drifts:
+        body.append(_drifts(report))
+    if report.breakdown:
+        body += ["<h2>Where each turn's time went</h2>", _figure(plots.breakdown(report), _BREAKDOWN)]
+        body.append(_stages(report))
+    if report.timeline is not None:
+        body += ["<h2>One talk</h2>", _figure(plots.timeline(report.timeline), _TIMELINE)]
+    body += [
+        "<h2>The machine meanwhile</h2>",
+        _figure(plots.processes(report), _SHADED),
+    ]
+    if any(sample.waiting for sample in report.samples):
+        body.append(_figure(plots.queues(report), f"From /metrics, once a second. {_SHADED}"))
+    body.append(_processes(report))
+    return _PAGE.substitute(title=title, about=escape(about), body="\n".join(part for part in body if part))
+
+
+_SHADED = "Shaded: the stretches that count, with the number of talks; between them the number changes."
+_BREAKDOWN = (
+    "Every turn that was completed while the number of the answer talked, from the server's traces. A turn "
+    "is submitted before the silence that ends it is over, so not all of this is waited for."
+)
+_TIMELINE = (
+    "Green: speech. Triangles: first text; strokes: each piece of sound as it came; blue: what was heard; "
+    "red: a gap; a cross: silence after an interruption. Grey: each stage from its first input to its last "
+    "output; stroke: its first output."
+)
+
+
+def _answer(report: Report) -> str:
+    if report.answer is None:
+        return ""
+    answer = report.answer
+    if not answer.sessions:
+        return '<p class="answer bad">Not even the smallest number of talks that was tried held.</p>'
+    note = f'<br><span class="soft">{escape(answer.note)}</span>' if answer.note else ""
+    return (
+        f'<p class="answer"><strong>{answer.sessions} talks at once</strong> without an underrun, with p95 '
+        f"of end of speech → first audio within {report.first_audio_limit_s:g} s{note}</p>"
+    )
+
+
+def _client(report: Report) -> str:
+    found = dict.fromkeys(f"{step.sessions} talks: {step.client}" for step in report.steps if step.client)
+    if not found:
+        return '<p class="good">The callers kept their pace throughout.</p>'
+    return f'<p class="bad">The callers were the bottleneck. {escape("; ".join(found))}.</p>'
+
+
+def _steps(report: Report) -> str:
+    header = (
+        "talks", "turns", "first audio p50", "p95", "p99", "first text p50", "p95",
+        "work p50", "p95", "interruption → silence p50", "p95", "its last sound sent p95",
+        "real-time factor p50", "p95", "underruns", "longest (p99)", "resumed p50", "CPU of a turn", "",
+    )  # fmt: skip
+    rows = [_step(step) for step in report.steps]
+    return f'<div class="wide">{_table(header, rows)}</div>{_STEP_NOTE}'
+
+
+_STEP_NOTE = (
+    '<p class="soft">First text and first audio count from the end of speech, “work” from the end of the '
+    "silence that ends the turn. An interruption counts from its first packet.</p>"
+)
+
+
+def _step(step: StepFigures) -> Row:
+    verdict = "; ".join(step.why_not) or "holds"
+    return (
+        f"{step.sessions}",
+        f"{step.first_audio.n}",
+        *(_ms(value) for value in (step.first_audio.p50, step.first_audio.p95, step.first_audio.p99)),
+        *_two(step.first_text),
+        *_two(step.work),
+        *_two(step.silence),
+        _ms(step.still_sent.p95),
+        *(_number(value) for value in (step.real_time_factor.p50, step.real_time_factor.p95)),
+        f"{step.underrun.n}",
+        _ms(step.underrun.p99),
+        _ms(step.resume.p50),
+        "–" if step.cpu_s_per_turn is None else f"{step.cpu_s_per_turn:.2f} s",
+        verdict,
+    )
+
+
+def _stages(report: Report) -> str:
+    header = ("talks", "stage", "first output p50", "p95", "p99", "in model calls p50", "p95", "p99")
+    rows = [
+        (
+            f"{step.sessions}",
+            name,
+            *(_ms(value) for value in (stage.first_out.p50, stage.first_out.p95, stage.first_out.p99)),
+            *(_ms(value) for value in (stage.busy.p50, stage.busy.p95, stage.busy.p99)),
+        )
+        for step in report.steps
+        for name, stage in step.stages.items()
+    ]
+    return _folded("All stages at all numbers", _table(header, rows))
+
+
+def _processes(report: Report) -> str:
+    header = ("talks", "process", "CPU p50", "p95", "memory p50", "p99")
+    rows = [
+        (
+            f"{step.sessions}",
+            name,
+            *(f"{value:.0f} %" for value in (cpu.p50, cpu.p95) if value is not None),
+            *(f"{v:.0f} MB" for v in (step.memory_mb[name].p50, step.memory_mb[name].p99) if v is not None),
+        )
+        for step in report.steps
+        for name, cpu in step.cpu.items()
+    ]
+    return _folded("All processes at all numbers", _table(header, rows))
+
+
+def _drifts(report: Report) -> str:
+    header = ("figure", "level", "change over the run", "95 % interval", "scatter", "")
+    rows = [
+        (
+            drift.name,
+            f"{drift.level:.1f} {drift.unit}",
+            f"{drift.change:+.2f} {drift.unit}",
+            f"± {drift.margin:.2f}",
+            f"{drift.scatter:.2f}",
+            drift.verdict,
+        )
+        for drift in report.drifts
+    ]
+    figures = "".join(_figure(plots.drift(drift), "") for drift in report.drifts)
+    return f"<h2>Drift</h2>{_table(header, rows)}{figures}"
+
+
+def _figure(svg: str, caption: str) -> str:
+    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _table(header: Row, rows: Iterable[Row]) -> str:
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+    lines = [
+        "".join(
+            f'<td class="text">{escape(cell)}</td>'
+            if number and number == len(row) - 1 and not header[-1]
+            else f"<td>{escape(cell)}</td>"
+            for number, cell in enumerate(row)
+        )
+        for row in rows
+    ]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _folded(summary: str, content: str) -> str:
+    return f'<details><summary>{escape(summary)}</summary><div class="wide">{content}</div></details>'
+
+
+def _two(spread: Spread) -> tuple[str, str]:
+    return _ms(spread.p50), _ms(spread.p95)
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds * 1000:,.0f} ms"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

@@ -1,0 +1,132 @@
+"""The runs behind the commands: the ramp, the soak, locust's own page."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import gevent
+
+from load import figures, report, scenario
+from load.ramp import Limits, Search
+from load.report import Answer, Report
+from load.trial import SETTLE_S, Target, Trial, scripts, trial
+from voice_app.bench.report import machine
+
+STEP_S = 30.0
+"""How long a number of talks is held."""
+BUDGET_S = 450.0
+"""No new number is tried after so much time: the whole of `make load` stays under ten minutes."""
+SETTLE_SHARE = 0.1
+"""Of a soak: caches and allocators fill up first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every run is told."""
+
+    scenario: Path = scenario.PEOPLE
+    target: Target = field(default_factory=Target)
+    limits: Limits = field(default_factory=Limits)
+    say: Callable[[str], None] = print
+
+
+def ramp(plan: Plan, start: int, most: int, step_s: float = STEP_S, budget_s: float = BUDGET_S) -> Report:
+    """Find the largest number of talks that holds."""
+    people = scenario.read(plan.scenario)
+    cast = scripts(people, plan.scenario.parent)
+    search = Search(start, most, plan.limits)
+    windows: list[figures.Window] = []
+    began = time.monotonic()
+    plan.say(f"▸ starting {plan.target.name}")
+    with trial(plan.target, cast) as running:
+        while (number := search.next()) is not None and time.monotonic() < began + budget_s:
+            window = running.hold(number, step_s)
+            windows.append(window)
+            step = figures.step(running.evidence(), window, plan.limits)
+            search.steps.append(step)
+            plan.say(_line(step.sessions, figures.spread(step.first_audio_s), step.why_not(plan.limits)))
+        _let_traces_come(running)
+        evidence, origin = running.evidence(), running.origin
+    best = [window for window in windows if window.sessions == search.best] or windows
+    return Report(
+        kind="ramp",
+        machine=machine(),
+        target=plan.target.name,
+        scenario=plan.scenario.name,
+        silence_ms=people.silence_ms,
+        first_audio_limit_s=plan.limits.first_audio_s,
+        settle_s=SETTLE_S,
+        answer=_answer(search),
+        steps=[figures.step_figures(evidence, window, plan.limits, origin) for window in windows],
+        samples=report.samples_since(evidence, origin),
+        breakdown=[part for window in best for part in report.breakdown(evidence, window)],
+        timeline=report.timeline(evidence, best[-1], origin),
+    )
+
+
+def soak(plan: Plan, sessions: int, minutes: float) -> Report:
+    """Hold one number of talks, and look for drift."""
+    people = scenario.read(plan.scenario)
+    cast = scripts(people, plan.scenario.parent)
+    plan.say(f"▸ starting {plan.target.name}")
+    with trial(plan.target, cast) as running:
+        settle_s = max(SETTLE_S, SETTLE_SHARE * minutes * 60)
+        plan.say(f"▸ {sessions} talks for {minutes:g} minutes; the first {settle_s:.0f} s do not count")
+        window = running.hold(sessions, minutes * 60 - settle_s, settle_s)
+        _let_traces_come(running)
+        evidence, origin = running.evidence(), running.origin
+    return Report(
+        kind="soak",
+        machine=machine(),
+        target=plan.target.name,
+        scenario=plan.scenario.name,
+        silence_ms=people.silence_ms,
+        first_audio_limit_s=plan.limits.first_audio_s,
+        settle_s=settle_s,
+        answer=None,
+        steps=[figures.step_figures(evidence, window, plan.limits, origin)],
+        samples=report.samples_since(evidence, origin),
+        breakdown=report.breakdown(evidence, window),
+        timeline=report.timeline(evidence, window, origin),
+        drifts=report.drifts(evidence, window, origin),
+    )
+
+
+def locust_page(plan: Plan, host: str, port: int) -> None:
+    """locust's own web page over the scenario's callers, until interrupted."""
+    people = scenario.read(plan.scenario)
+    plan.say(f"▸ starting {plan.target.name}")
+    with trial(plan.target, scripts(people, plan.scenario.parent)) as running:
+        web = running.runner.environment.create_web_ui(host, port)
+        plan.say(f"▸ http://{host}:{port}: choose how many, and start; Ctrl-C ends it")
+        if web.greenlet is not None:
+            web.greenlet.join()
+
+
+def _let_traces_come(running: Trial) -> None:
+    running.runner.quit()
+    gevent.sleep(2.0)
+
+
+def _line(sessions: int, first_audio: figures.Spread, why_not: list[str]) -> str:
+    audio = "no sound"
+    if first_audio.p50 is not None and first_audio.p95 is not None:
+        audio = f"first audio p50 {first_audio.p50:.2f} s, p95 {first_audio.p95:.2f} s"
+    verdict = "holds" if not why_not else "; ".join(why_not)
+    return f"  {sessions:3} talks: {first_audio.n} turns, {audio}: {verdict}"
+
+
+def _answer(search: Search) -> Answer:
+    best = search.best
+    first_failed = min((s.sessions for s in search.steps if s.why_not(search.limits)), default=None)
+    notes: list[str] = []
+    if not search.confirmed:
+        notes.append(f"tried for fewer than {search.limits.turns} turns")
+    if first_failed is None:
+        notes.append("no number failed: the true one may be larger")
+    elif any(s.client for s in search.steps if s.sessions == first_failed):
+        notes.append(f"the callers were the bottleneck at {first_failed}: the true number may be larger")
+    elif first_failed - best > 1:
+        notes.append(f"numbers between {best} and {first_failed} were not tried")
+    return Answer(best, search.confirmed, "; ".join(notes))
