@@ -66,9 +66,16 @@ export class Conversation {
     /** Root mean square of the answer that sounds. */
     this.loudness = 0;
     this.interruptedAt = -Infinity;
+    /** @type {Map<string, number>} what was heard (ms) of answers while there was no server to be told */
+    this.untold = new Map();
     /** Sound sent in this session: its length, and when its end was spoken (ms of performance.now()). */
     this.sent = { ms: 0, at: 0 };
-    this.sight = new Sight(settings, hooks, (image) => this.show(image));
+    this.frames = 0;
+    this.sight = new Sight(settings, hooks, {
+      still: (image) => this.show(image),
+      frame: (image) => this.look(image),
+      streams: () => "camera" in (this.client?.extensions ?? {}),
+    });
   }
 
   get talking() {
@@ -110,7 +117,7 @@ export class Conversation {
       key,
       session: sessionOf(this.settings),
       resume,
-      extensions: ["word_times", "resume"],
+      extensions: ["word_times", "timing", "camera", "resume"],
       history: () => this.talk.history(),
     });
     this.client = client;
@@ -156,7 +163,7 @@ export class Conversation {
     if (!client) return;
     await this.interrupt();
     const frame = this.hooks.frame();
-    const shown = frame ? [...images, frame] : images;
+    const shown = images.length || !frame ? images : [frame];
     const id = client.addMessage(text, shown);
     if (!id) return;
     this.talk.typed(id, text, shown, performance.now());
@@ -201,10 +208,15 @@ export class Conversation {
     for (const answer of unheard) {
       const heardMs = stopped?.item === answer.id ? (stopped.frames / RATE) * 1000 : 0;
       this.talk.interrupted(answer.id, heardMs, now);
-      if (answer.soundMs > 0) this.client?.truncate(answer.id, heardMs);
+      if (answer.soundMs > 0) this.tellHeard(answer.id, heardMs);
     }
     if (unheard.length) this.interruptedAt = now;
     this.hooks.changed();
+  }
+
+  /** An answer was heard only so far. @param {string} item @param {number} ms */
+  tellHeard(item, ms) {
+    if (!this.client?.truncate(item, ms)) this.untold.set(item, ms);
   }
 
   // ---------------------------------------------------------------------------------------- server
@@ -228,6 +240,8 @@ export class Conversation {
     // What the lost connection did not bring may never come: what is there is played, and that is the end of it.
     for (const answer of talk.unheard) if (!answer.soundDone) this.speaker.end(answer.id);
     if (fresh) this.sent = { ms: 0, at: 0 };
+    else for (const [item, ms] of this.untold) this.client?.truncate(item, ms);
+    this.untold.clear();
     talk.hearing = this.held = false;
     talk.answering = "none";
     this.everOpen = true;
@@ -243,7 +257,7 @@ export class Conversation {
   /** @param {import("./realtime-client.js").RealtimeEvent} event */
   event(event) {
     const now = performance.now();
-    this.talk.apply(event, now, this.spokenAt(event));
+    this.talk.apply(event, now, ...this.turnEnd(event));
     if (event.type === "session.created") this.serverInstructions ??= event.session.instructions;
     else if (event.type === "response.output_audio.delta")
       this.sound(event.item_id, fromBase64(event.delta), now);
@@ -278,14 +292,15 @@ export class Conversation {
   }
 
   /**
-   * When the user's last sound was, by this page's clock. The protocol's `audio_end_ms` counts the sound that was
-   * sent, the silence that ended the turn included.
+   * When the end of the user's turn was spoken, by this page's clock, and the silence at that end, ms, where it is
+   * known. The protocol's `audio_end_ms` counts the sound that was sent.
    * @param {import("./realtime-client.js").RealtimeEvent} event
+   * @returns {[over?: number, silence?: number | null]}
    */
-  spokenAt(event) {
-    if (event.type !== "input_audio_buffer.speech_stopped") return undefined;
-    const silence = this.settings.vad === "server_vad" ? this.settings.silenceMs : 0;
-    return this.sent.at - (this.sent.ms - event.audio_end_ms) - silence;
+  turnEnd(event) {
+    if (event.type !== "input_audio_buffer.speech_stopped") return [];
+    const silence = this.settings.vad === "server_vad" ? this.settings.silenceMs : null;
+    return [this.sent.at - (this.sent.ms - event.audio_end_ms), silence];
   }
 
   // ------------------------------------------------------------------------------------ microphone
@@ -322,13 +337,18 @@ export class Conversation {
     this.hooks.changed();
   }
 
-  /** A picture of the open turn. @param {string} image @returns {boolean} false: sound waits to leave, and goes first */
+  /** A picture of the open turn. @param {string} image */
   show(image) {
-    if (!this.client || this.client.backlog > WELL_BYTES) return false;
-    this.client.addMessage("", [image]);
+    if (!this.client?.addMessage("", [image])) return;
     this.talk.show(image);
     this.hooks.changed();
-    return true;
+  }
+
+  /** A camera frame: one of many, so sound that waits to leave goes first. @param {string} image */
+  look(image) {
+    if (!this.client || this.client.backlog > WELL_BYTES) return;
+    const name = `frame_${++this.frames}`;
+    if (this.client.appendFrame(image, name)) this.talk.offer(name, image);
   }
 
   // --------------------------------------------------------------------------------------- speaker
@@ -365,7 +385,9 @@ export class Conversation {
   finished(item, frames) {
     this.quiet();
     this.recorder.stopped(item, frames);
-    this.talk.finished(item, (frames / RATE) * 1000, performance.now() + this.speaker.outputDelay);
+    const heardMs = (frames / RATE) * 1000;
+    this.talk.finished(item, heardMs, performance.now() + this.speaker.outputDelay);
+    if (this.talk.find(item)?.status === "interrupted") this.tellHeard(item, heardMs);
     this.hooks.changed();
   }
 }

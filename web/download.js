@@ -1,44 +1,86 @@
-// "Download this talk": the sound of both sides, and the transcript with its times.
+// "Download this talk": one file with the sound of both sides, the transcript with its times, and the pictures.
 
 import { heardLetters } from "./talk.js";
+import { zip } from "./zip.js";
+
+/** @typedef {import("./zip.js").NamedFile} NamedFile */
 
 /**
- * @param {"sound" | "text"} what
  * @param {import("./conversation.js").Conversation} conversation
  * @param {import("./settings.js").Settings} settings
  */
-export function download(what, { talk, recorder }, settings) {
-  const name = `talk-${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}`;
-  if (what === "sound") give(recorder.wav(), `${name}.wav`);
-  else
-    give(
-      new Blob([JSON.stringify(transcript(talk, settings), null, 2)], { type: "application/json" }),
-      `${name}.json`,
-    );
+export async function download({ talk, recorder }, settings) {
+  const now = new Date();
+  const files = [...pictures(talk), { name: "talk.json", data: json(transcript(talk, recorder.begin, settings, now)) }];
+  if (!recorder.empty) files.unshift({ name: "talk.wav", data: new Uint8Array(await recorder.wav().arrayBuffer()) });
+  give(zip(files, now), `talk-${localTime(now).replaceAll(":", "-")}.zip`);
 }
 
-/** @param {import("./talk.js").Talk} talk @param {import("./settings.js").Settings} settings */
-function transcript(talk, settings) {
-  const messages = talk.entries.map((each) => ({
+/** @param {Date} date @returns {string} like 2026-11-30T14:05:09, in the user's own time */
+function localTime(date) {
+  const shifted = new Date(date.getTime() - date.getTimezoneOffset() * 60_000);
+  return shifted.toISOString().slice(0, 19);
+}
+
+/** @param {object} value */
+const json = (value) => new TextEncoder().encode(JSON.stringify(value, null, 2));
+
+/** Their names in the archive, one list for each message. @param {import("./talk.js").Talk} talk */
+function pictureNames({ entries }) {
+  let count = 0;
+  return entries.map(({ images }) => images.map(() => `picture-${++count}.jpg`));
+}
+
+/** @param {import("./talk.js").Talk} talk @returns {NamedFile[]} */
+function pictures(talk) {
+  const urls = talk.entries.flatMap(({ images }) => images);
+  return pictureNames(talk)
+    .flat()
+    .map((name, i) => ({ name, data: bytes(urls[i]) }));
+}
+
+/** @param {string} url data URL */
+const bytes = (url) => Uint8Array.from(atob(url.slice(url.indexOf(",") + 1)), (letter) => letter.charCodeAt(0));
+
+/**
+ * @param {import("./talk.js").Talk} talk
+ * @param {number} begin of the sound
+ * @param {import("./settings.js").Settings} settings
+ * @param {Date} now
+ */
+function transcript(talk, begin, settings, now) {
+  const names = pictureNames(talk);
+  const messages = talk.entries.map((each, i) => ({
     id: each.id,
     role: each.role,
     status: each.status,
     text: each.text,
-    heard: each.role === "assistant" ? each.text.slice(0, heardLetters(each)) : undefined,
-    heard_ms: each.role === "assistant" ? Math.round(each.heardMs) : undefined,
-    timing_ms: each.timing && sinceQuestion(each.timing),
-    images: each.images,
+    pictures: names[i],
+    ...(each.role === "assistant" ? answer(each, begin) : {}),
   }));
-  return { saved: new Date().toISOString(), interruptions: talk.interruptions, settings, messages };
+  return { saved: localTime(now), interruptions: talk.interruptions, settings, messages };
 }
 
-/** Moments as ms after the user's last sound. @param {import("./talk.js").Timing} timing */
-function sinceQuestion({ from, underruns, ...moments }) {
-  const rounded = Object.entries(moments).map(([name, at]) => [
+/** @param {import("./talk.js").Entry} entry @param {number} begin of the sound */
+function answer(entry, begin) {
+  const { timing } = entry;
+  return {
+    heard: entry.text.slice(0, heardLetters(entry)),
+    heard_ms: Math.round(entry.heardMs),
+    starts_in_sound_ms: timing?.heard != null && begin ? Math.round(timing.heard - begin) : null,
+    timing_ms: timing && { page: sinceQuestion(timing), server: timing.server },
+    underruns: timing?.underruns ?? 0,
+  };
+}
+
+/** Moments as ms after the user's last sound. @param {import("./timing.js").Timing} timing */
+function sinceQuestion({ from, noticed, firstText, firstAudio, heard, end }) {
+  const moments = { noticed, first_text: firstText, first_audio: firstAudio, heard, end };
+  const counted = Object.entries(moments).map(([name, at]) => [
     name,
-    at === null ? null : Math.round(at - (from ?? at)),
+    at === null || from === null ? null : Math.round(at - from),
   ]);
-  return { ...Object.fromEntries(rounded), underruns };
+  return Object.fromEntries(counted);
 }
 
 /** @param {Blob} file @param {string} name */

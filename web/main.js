@@ -6,6 +6,7 @@ import { download } from "./download.js";
 import { cameraLost, cameraProblem } from "./problems.js";
 import { load, save } from "./settings.js";
 import { forget, recall, remember } from "./memory.js";
+import { Talk } from "./talk.js";
 import { Composer } from "./view/composer.js";
 import { Controls } from "./view/controls.js";
 import { byId } from "./view/dom.js";
@@ -46,6 +47,7 @@ const controls = new Controls(conversation, {
   start,
   camera: toggleCamera,
   canContinue: () => earlier !== null,
+  fresh: startOver,
 });
 const form = new SettingsView(settings, changed);
 let drawn = false;
@@ -56,6 +58,14 @@ async function start(microphone) {
   earlier = null;
   await conversation.start({ key: key.value, microphone, ...again });
   await form.listDevices();
+}
+
+/** Leave the talk of before a reload behind. */
+function startOver() {
+  earlier = null;
+  conversation.talk = new Talk();
+  byId("main-button").focus();
+  schedule();
 }
 
 /** @param {string} text @param {string[]} images */
@@ -133,8 +143,10 @@ function draw() {
   if (!byId("panel").hidden) timing.render(conversation.talk);
 }
 
-byId("download-sound").addEventListener("click", () => download("sound", conversation, settings));
-byId("download-text").addEventListener("click", () => download("text", conversation, settings));
+byId("download-button").addEventListener("click", () => download(conversation, settings));
+for (const idea of byId("ideas").querySelectorAll("button")) {
+  idea.addEventListener("click", () => send(idea.textContent ?? "", composer.take()));
+}
 byId("panel-button").addEventListener("click", schedule);
 byId("timing-tab").addEventListener("click", schedule);
 addEventListener("pagehide", () => {

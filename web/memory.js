@@ -10,7 +10,6 @@ const KEY = "voice-app.talk";
 export function remember(storage, talk, resume) {
   const entries = talk.entries.map((each) => ({
     ...each,
-    timing: null,
     status: each.status === "open" ? "interrupted" : each.status,
   }));
   const { interruptions } = talk;

@@ -139,9 +139,10 @@ const HARMLESS = new Set([
   "conversation_already_has_active_response",
 ]);
 
-/** @param {{code?: string, message: string}} error of the server @returns {Problem | null} */
+/** @param {{code?: string, message: string, param?: string}} error of the server @returns {Problem | null} */
 export function serverProblem(error) {
-  if (error.code && HARMLESS.has(error.code)) return null;
+  // A server that lost the end of an answer cannot take back that more of it was heard.
+  if (HARMLESS.has(error.code ?? "") || error.param === "audio_end_ms") return null;
   if (error.code === "cannot_update_voice")
     return problem(
       "server",

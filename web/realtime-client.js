@@ -31,7 +31,7 @@
  * @property {string} url ws:// or wss:// address of /v1/realtime
  * @property {string} [key] API key; browsers can only send it as a subprotocol
  * @property {Record<string, any>} [session] what session.update shall say at the start
- * @property {string[]} [extensions] of this server to ask for: word_times, resume, …
+ * @property {string[]} [extensions] of this server to ask for: word_times, camera, resume, …
  * @property {() => Record<string, any>[]} [history] items to tell a server that knows nothing of the talk
  * @property {Resume | null} [resume] from an earlier page: `client.resume`
  */
@@ -52,6 +52,8 @@ export class RealtimeClient {
     this.session = options.session ?? {};
     /** @type {Resume | null} what a later connection, of a reloaded page too, can go on with */
     this.resume = options.resume ?? null;
+    /** @type {Record<string, any>} those of the server that are on, with what it says of each */
+    this.extensions = {};
     /** @type {Connection} */
     this.connection = { state: "closed", attempt: 0, code: 0, reason: "", fresh: true };
     /** @type {Map<string, Set<(event: any) => void>>} */
@@ -149,6 +151,17 @@ export class RealtimeClient {
     return this.send({ type: "conversation.item.create", item }) ? id : "";
   }
 
+  /**
+   * Show a camera frame (a data URL), where `extensions.camera` is on. It becomes part of the turn in which it is
+   * seen, unless the server passes it over: the turn's item names those that it took.
+   * @param {string} image
+   * @param {string} name
+   */
+  appendFrame(image, name) {
+    const data = image.slice(image.indexOf(",") + 1);
+    return this.send({ type: "input_image_buffer.append", event_id: name, image: data });
+  }
+
   createResponse() {
     return this.send({ type: "response.create" });
   }
@@ -199,7 +212,8 @@ export class RealtimeClient {
   /** @param {RealtimeEvent} event @param {Resume | null} asked */
   begin({ session }, asked) {
     clearTimeout(this.timer);
-    const offer = session.extensions?.resume;
+    this.extensions = session.extensions ?? {};
+    const offer = this.extensions.resume;
     const fresh = !(asked && offer?.resumed);
     this.resume = offer ? { token: offer.token, after: asked?.after ?? "" } : null;
     this.become("open", { attempt: 0, fresh });

@@ -1,20 +1,17 @@
-// What the user shows while speaking: the stills that wait, and camera frames at the chosen rate.
-
-/** Most camera frames of one turn. */
-const FRAMES_A_TURN = 8;
+// What the user shows while speaking: the stills that wait, or else camera frames at the chosen rate.
 
 export class Sight {
   /**
    * @param {import("./settings.js").Settings} settings read whenever they matter
    * @param {{frame: () => string | null, pictures: () => string[]}} sources the camera's picture of this moment; the
    *   waiting stills, which then wait no more
-   * @param {(image: string) => boolean} show sends a picture; false: not now
+   * @param {{still: (image: string) => void, frame: (image: string) => void, streams: () => boolean}} server shows it a
+   *   picture for good, or a frame of many, where it takes a stream of them
    */
-  constructor(settings, sources, show) {
+  constructor(settings, sources, server) {
     this.settings = settings;
     this.sources = sources;
-    this.show = show;
-    this.frames = 0;
+    this.server = server;
     /** @type {ReturnType<typeof setInterval> | undefined} */
     this.timer = undefined;
   }
@@ -22,10 +19,12 @@ export class Sight {
   /** The user begins to speak. */
   begin() {
     this.end();
-    this.frames = 0;
-    for (const image of this.sources.pictures()) this.show(image);
+    const stills = this.sources.pictures();
+    for (const image of stills) this.server.still(image);
+    // A model looks at a few pictures: the camera's would push out those that were chosen.
+    if (stills.length) return;
     this.look();
-    this.timer = setInterval(() => this.look(), 1000 / this.settings.frameRate);
+    if (this.server.streams()) this.timer = setInterval(() => this.look(), 1000 / this.settings.frameRate);
   }
 
   end() {
@@ -33,7 +32,9 @@ export class Sight {
   }
 
   look() {
-    const image = this.frames < FRAMES_A_TURN && this.sources.frame();
-    if (image && this.show(image)) this.frames += 1;
+    const image = this.sources.frame();
+    if (!image) return;
+    if (this.server.streams()) this.server.frame(image);
+    else this.server.still(image);
   }
 }

@@ -32,6 +32,19 @@ export const WORDS = {
   deaf: "Microphone off",
 };
 
+/** How many messages until the page is no longer new to its user. */
+const NEW = 3;
+
+/** What to do now, for whom that is not plain yet. @param {State} state @param {number} messages so far @returns {string} */
+export function hintOf(state, messages) {
+  if (state === "waiting") return "Hold the button or the space bar while you talk.";
+  if (messages >= NEW) return "";
+  if (state === "ready" && messages === 0) return "Your browser will ask for the microphone.";
+  if (state === "listening" && messages === 0) return "Ask away. A pause ends your turn.";
+  if (state === "speaking") return "Talk over it, or press Stop, to interrupt.";
+  return "";
+}
+
 /** @param {Moment} moment @returns {State} */
 export function stateOf(moment) {
   if (!moment.talking) return "ready";

@@ -1,19 +1,9 @@
 // The talk as the page knows it: what was said by whom, how much of it was heard, and when. Pure: events and
 // times go in, `entries` come out.
 
-/** @typedef {import("./realtime-client.js").RealtimeEvent} RealtimeEvent */
+import { NO_TURN, timingOf, told } from "./timing.js";
 
-/**
- * Moments of one answer, ms of performance.now(); null until they have come.
- * @typedef {object} Timing
- * @property {number | null} from the user's last sound (spoken) or the moment of sending (typed)
- * @property {number | null} noticed the server said that the turn was over
- * @property {number | null} firstText
- * @property {number | null} firstAudio the first sound arrived
- * @property {number | null} heard the first sound left the speaker
- * @property {number | null} end the answer was heard to its end, or cut off
- * @property {number} underruns
- */
+/** @typedef {import("./realtime-client.js").RealtimeEvent} RealtimeEvent */
 
 /**
  * One side's message.
@@ -29,9 +19,11 @@
  * @property {number} heardMs sound that was played
  * @property {boolean} heardAll
  * @property {string[]} images data URLs of the pictures that belong to it
- * @property {Timing | null} timing of an answer
+ * @property {import("./timing.js").Timing | null} timing of an answer
  */
 
+/** Camera frames kept until the server says which of them it took; the oldest go first. */
+const FRAMES_KEPT = 300;
 /** Speaking rate that is assumed while an answer's length is not known, letters a ms. */
 const LETTERS_A_MS = 0.016;
 
@@ -68,7 +60,7 @@ export function heardLetters(entry) {
 }
 
 /** @param {Entry} entry @returns {Record<string, any>} a conversation item of the protocol */
-function told(entry) {
+function itemOf(entry) {
   const { id, role, text, images } = entry;
   if (role === "assistant") {
     const heard = text.slice(0, heardLetters(entry));
@@ -98,8 +90,10 @@ export class Talk {
     /** @type {"none" | "asked" | "made"} an answer was asked for; is being made */
     this.answering = "none";
     this.interruptions = 0;
-    /** @type {{from: number | null, noticed: number | null}} the user's turn that the next answer belongs to */
-    this.turn = { from: null, noticed: null };
+    /** The user's turn that the next answer belongs to. */
+    this.turn = NO_TURN;
+    /** @type {Map<string, string>} camera frames that were sent in this turn, data URLs by their names */
+    this.frames = new Map();
   }
 
   /** @param {string} id */
@@ -115,9 +109,10 @@ export class Talk {
   /**
    * @param {RealtimeEvent} event from the server
    * @param {number} now
-   * @param {number} [spokenAt] when the sound that the event names was spoken (speech_stopped)
+   * @param {number} [over] speech_stopped: when the end of the turn's sound was spoken
+   * @param {number | null} [silence] and how much silence is at that end, ms; null: not known
    */
-  apply(event, now, spokenAt) {
+  apply(event, now, over = now, silence = null) {
     switch (event.type) {
       case "input_audio_buffer.speech_started":
         this.dropSilent();
@@ -126,7 +121,7 @@ export class Talk {
         break;
       case "input_audio_buffer.speech_stopped":
         this.hearing = false;
-        this.turn = { from: spokenAt ?? now, noticed: now };
+        this.turn = { over, from: silence === null ? null : over - silence, noticed: now };
         break;
       case "input_audio_buffer.committed":
         this.at(event.item_id, "user").spoken = true;
@@ -176,13 +171,19 @@ export class Talk {
 
   /** An answer was asked for by hand: the clock runs from here. @param {number} now */
   asked(now) {
-    this.turn = { from: now, noticed: now };
+    this.turn = { over: now, from: now, noticed: now };
     this.answering = "asked";
   }
 
   /** A picture was shown during the user's open message. @param {string} image data URL */
   show(image) {
     this.entries.findLast((each) => each.role === "user")?.images.push(image);
+  }
+
+  /** A camera frame was sent; the server will say whether it took it. @param {string} name @param {string} image */
+  offer(name, image) {
+    this.frames.set(name, image);
+    if (this.frames.size > FRAMES_KEPT) this.frames.delete([...this.frames.keys()][0]);
   }
 
   /** Sound of an answer arrived. @param {string} id @param {number} ms @param {number} now */
@@ -225,7 +226,7 @@ export class Talk {
 
   /** The conversation for a server that does not know it: what was said and heard, as protocol items. */
   history() {
-    return this.entries.map(told).filter((item) => item.content.length > 0);
+    return this.entries.map(itemOf).filter((item) => item.content.length > 0);
   }
 
   /** @param {string} id @param {"user" | "assistant"} role @returns {Entry} */
@@ -241,14 +242,7 @@ export class Talk {
   /** @param {string} id */
   answer(id) {
     const answer = this.at(id, "assistant");
-    answer.timing ??= {
-      ...this.turn,
-      firstText: null,
-      firstAudio: null,
-      heard: null,
-      end: null,
-      underruns: 0,
-    };
+    answer.timing ??= timingOf(this.turn);
     return answer;
   }
 
@@ -271,14 +265,26 @@ export class Talk {
     const parts = item.content ?? [];
     const text = parts.map((/** @type {any} */ part) => part.text ?? part.transcript ?? "").join("");
     const known = this.find(item.id);
+    if (known) this.seen(known, parts);
     if (known || !text) return;
     Object.assign(this.at(item.id, item.role), { text, status: "done", heardAll: true });
+  }
+
+  /** The frames that the server took for this turn. @param {Entry} entry @param {any[]} parts of its item */
+  seen(entry, parts) {
+    if (entry.role !== "user" || !parts.some(({ type }) => type === "input_audio")) return;
+    for (const { frame } of parts) {
+      const image = this.frames.get(frame);
+      if (image) entry.images.push(image);
+    }
+    this.frames.clear();
   }
 
   /** @param {any} response @param {number} now */
   responseDone(response, now) {
     for (const item of response.output ?? []) {
       const answer = this.find(item.id);
+      if (answer?.timing && response.timing) told(answer.timing, response.timing);
       if (answer?.status !== "open" || answer.role !== "assistant") continue;
       if (response.status === "failed") answer.status = "failed";
       else if (answer.soundMs === 0 && response.status === "cancelled") this.interrupted(answer.id, 0, now);

@@ -2,8 +2,12 @@
 // when events came. The tap is a script processor: a worklet would need a file on the server under test.
 
 (() => {
-  const probe = { blocks: [], events: [], sent: [], track: null };
+  const probe = { blocks: [], events: [], sent: [], notices: [], track: null };
   Object.defineProperty(window, "probe", { value: probe });
+  new MutationObserver((changes) => {
+    for (const node of changes.flatMap(({ addedNodes }) => [...addedNodes]))
+      if (node.classList?.contains("notice")) probe.notices.push(node.textContent);
+  }).observe(document, { childList: true, subtree: true });
   if (!navigator.mediaDevices) return;
 
   const original = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 
@@ -20,9 +21,11 @@ class Server:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/"
         self._process: subprocess.Popen | None = None
+        self._data = tempfile.TemporaryDirectory(prefix="voice-app-talks-")
 
     def start(self) -> None:
         command = [sys.executable, "-m", "voice_app", "serve", "--port", str(self.port)]
+        command += ["--data", self._data.name]
         self._process = subprocess.Popen(command, env={**os.environ, "VOICE_APP_LOG": "warning"})
         deadline = time.monotonic() + START_S
         while not self._ready():

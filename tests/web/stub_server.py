@@ -24,6 +24,8 @@ DELTA_S = 0.1
 LOUD = 0.02
 """Root mean square above which a piece is speech."""
 LEAD_S = 0.8
+FRAMES_TAKEN = 2
+"""Of the camera frames of a turn, the newest so many are in it."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ class Stub:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", self.port))
         self.port = listener.getsockname()[1]
-        self._server = uvicorn.Server(uvicorn.Config(self._app(), log_level="warning", ws_ping_interval=None))
+        config = uvicorn.Config(self._app(), log_level="warning", ws_ping_interval=None, lifespan="off")
+        self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, args=(listener,), daemon=True)
         self._thread.start()
 
@@ -181,6 +184,8 @@ class _Talk:
         self._hearing = False
         self._gone = False
         self._answering: asyncio.Task[None] | None = None
+        self._frames: list[str] = []
+        self._extensions: set[str] = set()
 
     async def run(self) -> None:
         await self._begin()
@@ -208,10 +213,11 @@ class _Talk:
             "object": "realtime.session",
             "type": "realtime",
         }
-        if script.offers_resume and "resume" in query["extensions"]:
-            session["extensions"] = {
-                "resume": {"token": "token-1", "ttl_s": 60, "resumed": asked == "token-1"}
-            }
+        self._extensions = set(query.get("extensions", "").split(","))
+        shown: dict[str, Any] = {name: {} for name in ("camera", "timing") if name in self._extensions}
+        if script.offers_resume and "resume" in self._extensions:
+            shown["resume"] = {"token": "token-1", "ttl_s": 60, "resumed": asked == "token-1"}
+        session["extensions"] = shown
         await self._send("session.created", session=session)
 
     async def _send(self, kind: str, **fields: Any) -> None:
@@ -230,6 +236,8 @@ class _Talk:
                 await self._send("session.updated", session=event["session"])
             case "input_audio_buffer.append":
                 await self._hear(event["samples"])
+            case "input_image_buffer.append":
+                self._frames.append(event["event_id"])
             case "input_audio_buffer.commit":
                 await self._commit()
             case "conversation.item.create":
@@ -261,19 +269,17 @@ class _Talk:
             end = round(self._sent_ms)
             await self._send("input_audio_buffer.speech_stopped", item_id=self._item, audio_end_ms=end)
             await self._commit()
-            self._answer()
+            self._answer(round(self._quiet_ms))
 
     async def _commit(self) -> None:
         item_id, self._item = self._item, self._stub.new_id("item")
+        taken, self._frames = self._frames[-FRAMES_TAKEN:], []
         await self._send("input_audio_buffer.committed", item_id=item_id)
-        await self._item_events(
-            {
-                "id": item_id,
-                "type": "message",
-                "role": "user",
-                "content": [{"type": "input_audio", "transcript": ""}],
-            }
-        )
+        seen = [
+            {"type": "input_image", "image_url": "data:image/jpeg;base64,", "frame": name} for name in taken
+        ]
+        content = [*seen, {"type": "input_audio", "transcript": ""}]
+        await self._item_events({"id": item_id, "type": "message", "role": "user", "content": content})
         kind = "conversation.item.input_audio_transcription"
         half = len(self._stub.script.transcript) // 2
         await self._send(
@@ -289,8 +295,9 @@ class _Talk:
 
     # ---------------------------------------------------------------------------------------- answers
 
-    def _answer(self) -> None:
-        self._answering = asyncio.create_task(self._respond())
+    def _answer(self, silence_ms: int = 0) -> None:
+        """`silence_ms`: how long nothing was heard before."""
+        self._answering = asyncio.create_task(self._respond(silence_ms))
 
     async def _interrupt(self) -> None:
         if self._answering is None or self._answering.done():
@@ -298,8 +305,11 @@ class _Talk:
         self._answering.cancel()
         await asyncio.wait([self._answering])
 
-    async def _respond(self) -> None:
-        response = {
+    async def _respond(self, silence_ms: int) -> None:
+        clock = asyncio.get_running_loop().time
+        began = clock() - silence_ms / 1000
+        timing = {"created_ms": silence_ms}
+        response: dict[str, Any] = {
             "id": self._stub.new_id("resp"),
             "object": "realtime.response",
             "status": "in_progress",
@@ -323,6 +333,7 @@ class _Talk:
                     {"status_details": {"type": "failed", "error": self._stub.script.error}},
                 )
             else:
+                timing["first_text_ms"] = timing["first_audio_ms"] = round(1000 * (clock() - began))
                 await self._speak(item, ids)
         except WebSocketDisconnect:
             return
@@ -335,6 +346,8 @@ class _Talk:
         output = [] if status == "failed" else [done]
         if self._gone:
             return
+        if "timing" in self._extensions:
+            response["timing"] = {**timing, "done_ms": round(1000 * (clock() - began))}
         await self._send(
             "response.done", response={**response, "status": status, "output": output, **details}
         )

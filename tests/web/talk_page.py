@@ -126,6 +126,10 @@ class TalkPage:
         """Wait for a notice that says `words`."""
         expect(self.page.locator("#notices")).to_contain_text(words, timeout=timeout_s * 1000)
 
+    def notices(self) -> list[str]:
+        """All that were ever shown."""
+        return self.page.evaluate("probe.notices")
+
     def entries(self, role: str):
         return self.page.locator(f".entry.{role} .words")
 
@@ -146,9 +150,6 @@ class TalkPage:
         """Client events of that type."""
         return self.page.evaluate("kind => probe.sent.filter(e => e.type === kind)", kind)
 
-    def screenshot(self, name: str, size: str = "desktop") -> None:
-        """Kept for looking at."""
-        width, height = SIZES[size]
-        self.page.set_viewport_size({"width": width, "height": height})
-        self.page.wait_for_timeout(120)
-        self.page.screenshot(path=OUTPUT / f"{name}-{size}.png")
+    def picture(self, name: str) -> Path:
+        """Where a picture of the page is kept, for looking at."""
+        return OUTPUT / f"{name}.png"

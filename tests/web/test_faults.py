@@ -71,8 +71,6 @@ def test_server_away_and_back(open_page, stub):
     stub.stop()
     talk.state("Reconnecting", timeout_s=10)
     talk.notice("The connection was lost")
-    talk.screenshot("reconnecting")
-    talk.screenshot("reconnecting", "phone")
     # Not a click, for which the button would have to stay: the page tries by itself too.
     talk.page.get_by_role("button", name="Try now").dispatch_event("click")
     stub.start()
@@ -89,7 +87,6 @@ def test_reload_goes_on_with_the_talk(open_page, stub):
     talk.page.reload()
     expect(talk.entries("user")).to_have_text("First question")
     expect(talk.page.locator("#main-label")).to_have_text("Continue the talk")
-    talk.screenshot("reloaded")
     talk.start()
     assert [each["item"]["role"] for each in stub.of_type("conversation.item.create")[1:]] == [
         "user",
@@ -97,7 +94,10 @@ def test_reload_goes_on_with_the_talk(open_page, stub):
     ]
     expect(talk.entries("user")).to_have_count(1)
     expect(talk.entries("assistant")).to_have_count(1)
-    talk.page.get_by_role("button", name="End", exact=True).click()
+    talk.page.reload()
+    talk.page.get_by_role("button", name="Start over").click()
+    expect(talk.entries("user")).to_have_count(0)
+    expect(talk.page.locator("#main-label")).to_have_text("Start talking")
     talk.page.reload()
     expect(talk.entries("user")).to_have_count(0)
 
@@ -107,8 +107,6 @@ def test_refused_microphone(open_page, stub):
     talk.page.locator("#main-button").click()
     talk.notice("The microphone is blocked for this page. Allow it in the site settings")
     talk.state("Microphone off")
-    talk.screenshot("refused")
-    talk.screenshot("refused", "phone")
     talk.type("Then I type")
     talk.state("Speaking")
     talk.context.grant_permissions(["microphone"])

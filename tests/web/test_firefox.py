@@ -5,7 +5,7 @@ import pytest
 from firefox import firefox
 from stub_server import RATE, tone_answer
 from talk_page import OUTPUT
-from test_access import AXE_RUN
+from test_looks import AXE_RUN
 
 STATE = "document.querySelector('#state').textContent"
 

@@ -40,7 +40,7 @@ def test_spoken_question_answered_interrupted_and_gone_on_with_after_a_reload(op
     answer = talk.entries("assistant").first.inner_text()
     assert "84" in answer
     assert re.search("84|eighty.four", heard(talk).lower())
-    talk.screenshot("real-answer")
+    talk.page.screenshot(path=talk.picture("real-answer"))
 
     talk.type("Tell me a long story about a cat and a dog who live in a house by the sea.")
     talk.state("Speaking", timeout_s=30)
@@ -86,24 +86,32 @@ def test_camera_question(open_page, server, launch, tmp_path):
     talk.state("Listening", timeout_s=30)
     expect(talk.page.locator(".entry.user .frames canvas").first).to_be_visible()
     expect(talk.entries("assistant")).to_contain_text(re.compile(r"\b(cat|tabby|kitten)\b", re.IGNORECASE))
-    talk.screenshot("real-camera")
+    talk.page.screenshot(path=talk.picture("real-camera"))
     assert talk.events("error") == []
 
 
-def test_server_killed_and_restarted(open_page, server):
+def test_server_killed_in_mid_answer_and_restarted(open_page, server):
     talk = open_page(server.url)
     talk.tolerated += ("WebSocket connection to", "net::ERR_CONNECTION")
     talk.start()
     talk.type("What is two plus two?")
     talk.state("Speaking", timeout_s=30)
     talk.state("Listening", timeout_s=30)
+    talk.type("Tell me a long story about a cat and a dog who live in a house by the sea.")
+    talk.state("Speaking", timeout_s=30)
+    expect(talk.entries("assistant").last).to_contain_text(re.compile(r"\w+ \w+ \w+"))
     server.stop(signal.SIGKILL)
-    talk.state("Reconnecting", timeout_s=10)
+    talk.notice("The connection was lost. Reconnecting; your talk is kept.")
     server.start()
     talk.state("Listening", timeout_s=20)
+    assert "Connected again. Go on talking." in talk.notices(), "resumed with its token"
+    cut = talk.page.locator(".entry.assistant[data-status=interrupted] .words")
+    expect(cut).to_have_count(1)
     talk.type("What is three plus four?")
     talk.state("Speaking", timeout_s=30)
     talk.state("Listening", timeout_s=30)
     expect(talk.entries("assistant").last).to_contain_text(re.compile("7|seven"))
-    expect(talk.page.locator(".entry")).to_have_count(4)
-    assert talk.events("error") == []
+    # Nothing is there twice, neither here nor with the server.
+    expect(talk.page.locator(".entry")).to_have_count(6)
+    expect(cut).to_have_count(1)
+    assert {error["error"]["param"] for error in talk.events("error")} <= {"audio_end_ms"}

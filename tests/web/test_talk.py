@@ -1,13 +1,18 @@
 """A talk on the page, in a real Chromium, against the stub."""
 
+import base64
+import io
 import itertools
 import json
+import re
+import zipfile
 
 import numpy as np
 import pytest
 import soundfile
+from PIL import Image
 from playwright.sync_api import expect
-from stub_server import RATE, tone_answer
+from stub_server import FRAMES_TAKEN, RATE, tone_answer
 from talk_page import DATA, TalkPage, murmur, settings
 
 LONG = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen."
@@ -24,18 +29,13 @@ def ask(talk: TalkPage, seconds: float = 0.6) -> None:
 
 def test_spoken_question_is_answered_and_heard(open_page, stub):
     talk = open_page(stub.url)
-    talk.screenshot("welcome", "phone")
-    talk.screenshot("welcome")
     talk.start()
     talk.say(murmur(0.8))
     talk.state("Hearing you")
     talk.until("document.querySelector('#user-level').value > 0.5")
-    talk.screenshot("hearing")
     talk.state("Speaking")
     talk.until("document.querySelector('#assistant-level').value > 0.5")
     expect(talk.entries("user")).to_have_text("What is the answer?")
-    talk.screenshot("speaking", "phone")
-    talk.screenshot("speaking")
     talk.state("Listening")
     expect(talk.entries("assistant")).to_have_text(stub.script.answer.text)
     sound = talk.played()
@@ -77,19 +77,17 @@ def test_barge_in_stops_the_sound_and_keeps_what_was_heard(open_page, stub, word
     talk.state("Interrupted")
     cut = talk.page.locator(".entry.assistant[data-status=interrupted]")
     expect(cut).to_have_count(1)
-    talk.screenshot("interrupted")
-    talk.screenshot("interrupted", "phone")
     started = talk.events("input_audio_buffer.speech_started")[1]["at"]
     blocks = [block for block in talk.blocks() if block.at < started + 500]
     assert blocks[-1].at - started < 50
     # What the loudspeaker was given is what the server is told, and the fade of one quantum after it. On a
-    # busy machine a gap brings a fade of its own, and the tap loses a block.
+    # busy machine gaps bring fades of their own, and the tap loses a block.
     [truncated] = stub.of_type("conversation.item.truncate")
     sound = np.concatenate([block.samples for block in blocks])
     frames = len(np.trim_zeros(sound))
     told = truncated["audio_end_ms"] * RATE / 1000
     assert told > RATE
-    assert told - 2 * BLOCK <= frames <= told + RATE / 1000 + 2 * QUANTUM
+    assert told - 2 * BLOCK <= frames <= told + RATE / 1000 + 4 * QUANTUM
     shown = cut.locator(".words").evaluate("p => p.firstChild.textContent").split()
     struck = cut.locator("del").inner_text().replace("Not heard:", "").split()
     assert (shown + struck) == LONG.split()[: len(shown + struck)]
@@ -166,7 +164,6 @@ def test_push_to_talk_with_the_space_bar(open_page, stub):
     talk.page.keyboard.down("Space")
     expect(talk.page.locator("#main-label")).to_have_text("Let go to send")
     talk.say(murmur(0.6))
-    talk.screenshot("push-to-talk", "phone")
     talk.page.wait_for_timeout(700)
     talk.page.keyboard.up("Space")
     talk.state("Speaking")
@@ -186,53 +183,80 @@ def test_camera_frames_and_stills_go_with_the_turn(open_page, stub):
     talk.page.get_by_role("button", name="Take picture 2 away").click()
     expect(talk.page.locator("#pictures canvas")).to_have_count(1)
     talk.start()
-    talk.screenshot("camera")
-    talk.screenshot("camera", "phone")
     talk.say(murmur(1.2))
     talk.state("Speaking")
-    items = stub.of_type("conversation.item.create")
-    urls = [part["image_url"] for event in items for part in event["item"]["content"]]
-    assert len(urls) >= 3
-    assert all(url.startswith("data:image/jpeg;base64,") for url in urls)
-    expect(talk.page.locator(".entry.user .frames canvas")).to_have_count(len(urls))
-    talk.screenshot("pictures")
+    [still] = stub.of_type("conversation.item.create")
+    [part] = still["item"]["content"]
+    assert part["image_url"].startswith("data:image/jpeg;base64,")
+    assert stub.of_type("input_image_buffer.append") == [], "what was chosen is what is looked at"
+    expect(talk.page.locator(".entry.user .frames canvas")).to_have_count(1)
+    talk.state("Listening")
+    talk.say(murmur(1.2))
+    talk.state("Speaking")
+    frames = stub.of_type("input_image_buffer.append")
+    assert len(frames) >= 3
+    with Image.open(io.BytesIO(base64.b64decode(frames[-1]["image"]))) as picture:
+        assert picture.format == "JPEG"
+        assert max(picture.size) == 640
+    # Of all frames, the turn shows those that the server says it took.
+    expect(talk.page.locator(".entry.user").last.locator(".frames canvas")).to_have_count(FRAMES_TAKEN)
     talk.page.locator("#camera-button").click()
     expect(talk.page.locator("#camera")).to_be_hidden()
 
 
-def test_timing_and_downloads(open_page, stub):
+def test_a_turn_tells_where_its_time_went(open_page, stub):
     talk = open_page(stub.url)
     talk.start()
     ask(talk)
     talk.state("Listening")
     talk.page.get_by_role("button", name="Settings & timing").click()
-    talk.screenshot("settings")
     talk.page.get_by_role("tab", name="Timing").click()
-    talk.screenshot("timing")
-    talk.screenshot("timing", "phone")
     expect(talk.page.locator("#plot g")).to_have_count(1)
-    with talk.page.expect_download() as sound:
-        talk.page.get_by_role("button", name="Sound").click()
-    channels, rate = soundfile.read(sound.value.path(), dtype="float32")
+    rows = talk.page.locator("#steps tbody tr")
+    expect(rows.locator(".by")).to_have_text(["server", "server", "server", "this page", "this page"])
+    silence, think, _, travel, speak = [
+        float(text.removesuffix(" s")) for text in rows.locator("td:not(.by)").all_inner_texts()
+    ]
+    # The stub waits for 500 ms of silence, then thinks for 150 ms.
+    assert silence == pytest.approx(0.5, abs=0.03)
+    assert think == pytest.approx(0.15, abs=0.05)
+    assert 0 < travel < 0.4
+    assert speak == pytest.approx(len(stub.script.answer.sound) / RATE, abs=0.2)
+    talk.page.get_by_text("answered in").click()
+    expect(talk.page.locator(".lag .steps tbody tr")).to_have_count(5)
+    talk.page.get_by_role("button", name="Close the panel").click()
+
+
+def test_download_has_both_voices_and_the_transcript(open_page, stub):
+    talk = open_page(stub.url)
+    talk.page.set_input_files("#picture-file", DATA / "pictures" / "cat.jpg")
+    talk.start()
+    ask(talk)
+    talk.state("Listening")
+    with talk.page.expect_download() as download:
+        talk.page.get_by_role("button", name="Download this talk").click()
+    assert re.fullmatch(r"talk-[\dT-]+\.zip", download.value.suggested_filename)
+    with zipfile.ZipFile(download.value.path()) as archive:
+        assert archive.testzip() is None
+        assert sorted(archive.namelist()) == ["picture-1.jpg", "talk.json", "talk.wav"]
+        channels, rate = soundfile.read(io.BytesIO(archive.read("talk.wav")), dtype="float32")
+        saved = json.loads(archive.read("talk.json"))
+        kept = io.BytesIO(archive.read("picture-1.jpg"))
+        with Image.open(kept) as picture, Image.open(DATA / "pictures" / "cat.jpg") as shown:
+            assert picture.size == shown.size
     assert rate == RATE
     user, assistant = channels.T
     assert np.sqrt(np.mean(user[np.abs(user) > 0.01] ** 2)) > 0.05
     spoken = len(stub.script.answer.sound)
-    assert np.count_nonzero(
-        np.convolve(np.abs(assistant), np.ones(480) / 480, "same") > 0.01
-    ) == pytest.approx(spoken, rel=0.05)
-    with talk.page.expect_download() as text:
-        talk.page.get_by_role("button", name="Transcript").click()
-    with open(text.value.path()) as file:
-        saved = json.load(file)
-    assert [each["role"] for each in saved["messages"]] == ["user", "assistant"]
-    timing = saved["messages"][1]["timing_ms"]
-    # The stub waits for 500 ms of silence, then thinks for 150 ms.
-    assert timing["noticed"] == pytest.approx(500, abs=120)
-    assert timing["firstText"] - timing["noticed"] == pytest.approx(150, abs=120)
-    assert (
-        timing["noticed"] <= timing["firstText"] <= timing["firstAudio"] <= timing["heard"] <= timing["end"]
-    )
+    audible = np.convolve(np.abs(assistant), np.ones(480) / 480, "same") > 0.01
+    assert np.count_nonzero(audible) == pytest.approx(spoken, rel=0.05)
+    question, answer = saved["messages"]
+    assert (question["role"], question["pictures"]) == ("user", ["picture-1.jpg"])
+    assert (answer["role"], answer["heard"].strip()) == ("assistant", stub.script.answer.text)
+    assert answer["starts_in_sound_ms"] == pytest.approx(1000 * np.argmax(audible) / RATE, abs=60)
+    page = answer["timing_ms"]["page"]
+    assert page["noticed"] <= page["first_text"] <= page["first_audio"] <= page["heard"] <= page["end"]
+    assert answer["timing_ms"]["server"]["created_ms"] == pytest.approx(500, abs=30)
 
 
 def test_settings_are_kept_and_sent(open_page, stub):
@@ -269,7 +293,6 @@ def test_a_muted_microphone_sends_silence(open_page, stub):
     talk.start()
     talk.page.get_by_role("button", name="Mute", exact=True).click()
     talk.state("Microphone off")
-    talk.screenshot("muted")
     talk.say(murmur(0.5))
     talk.page.wait_for_timeout(600)
     assert stub.of_type("input_audio_buffer.append")

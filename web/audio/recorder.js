@@ -73,9 +73,14 @@ export class Recorder {
     return this.stretches.length === 0;
   }
 
+  /** When its first sound began, ms of performance.now(); 0 where there is none. */
+  get begin() {
+    return this.empty ? 0 : Math.min(...this.stretches.map((each) => each.start));
+  }
+
   /** Stereo, the user left, the assistant right. */
   wav() {
-    const begin = Math.min(...this.stretches.map((each) => each.start));
+    const { begin } = this;
     const end = Math.max(this.ends.user, this.ends.assistant);
     const frames = Math.ceil(((end - begin) / 1000) * RATE) + 1;
     const channels = { user: new Int16Array(frames), assistant: new Int16Array(frames) };

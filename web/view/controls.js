@@ -1,6 +1,6 @@
 // The dock's buttons and keys, and the state in words.
 
-import { WORDS } from "../state.js";
+import { WORDS, hintOf } from "../state.js";
 import { byId } from "./dom.js";
 
 /** @typedef {import("../conversation.js").Conversation} Conversation */
@@ -10,6 +10,7 @@ import { byId } from "./dom.js";
  * @property {(microphone: boolean) => void} start
  * @property {() => void} camera
  * @property {() => boolean} canContinue a talk of before a reload waits
+ * @property {() => void} fresh forget that talk
  */
 
 /** Elements that have a use of their own for the space bar. */
@@ -25,8 +26,12 @@ export class Controls {
     this.icon = byId("main-icon");
     this.stop = /** @type {HTMLButtonElement} */ (byId("stop-button"));
     this.word = byId("state");
+    this.hint = byId("hint");
     this.stop.addEventListener("click", () => conversation.interrupt());
-    byId("end-button").addEventListener("click", () => conversation.end());
+    this.end = byId("end-button");
+    this.end.addEventListener("click", () => conversation.end());
+    this.fresh = byId("fresh-button");
+    this.fresh.addEventListener("click", actions.fresh);
     byId("camera-button").addEventListener("click", actions.camera);
     this.listen();
     this.render();
@@ -78,17 +83,19 @@ export class Controls {
     const { conversation } = this;
     const state = conversation.state(performance.now());
     if (this.word.textContent !== WORDS[state]) this.word.textContent = WORDS[state];
+    const hint = hintOf(state, conversation.talk.entries.length);
+    if (this.hint.textContent !== hint) this.hint.textContent = hint;
     document.body.dataset.state = state;
     const [label, look, symbol] = this.face();
     if (this.label.textContent !== label) this.label.textContent = label;
     this.main.className = `primary ${look}`;
     if (this.icon.getAttribute("href") !== `icons.svg#${symbol}`)
       this.icon.setAttribute("href", `icons.svg#${symbol}`);
-    byId("talk-buttons").hidden = !conversation.talking;
+    byId("talk-buttons").hidden = !conversation.talking && !this.actions.canContinue();
+    this.fresh.hidden = conversation.talking;
+    this.stop.hidden = this.end.hidden = !conversation.talking;
     this.stop.disabled = !conversation.speaking && conversation.talk.answering === "none";
-    /** @type {HTMLButtonElement} */ (byId("download-sound")).disabled = conversation.recorder.empty;
-    /** @type {HTMLButtonElement} */ (byId("download-text")).disabled =
-      conversation.talk.entries.length === 0;
+    byId("download-button").hidden = conversation.talk.entries.length === 0;
   }
 
   /** @returns {[label: string, look: string, icon: string]} of the main button */

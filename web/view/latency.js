@@ -1,40 +1,15 @@
 // Where the time of a turn went: bars, a plot of the last turns, and counts.
 
 import { byId, el, svg } from "./dom.js";
+import { lag, steps } from "../timing.js";
 
-/** @typedef {import("../talk.js").Timing} Timing */
-/** @typedef {{name: string, label: string, ms: number}} Step */
+/** @typedef {import("../timing.js").Timing} Timing */
 
 /** Turns in the plot. */
 const PLOTTED = 12;
 
-/** @type {[name: string, label: string, until: "noticed" | "firstText" | "firstAudio" | "heard" | "end"][]} */
-const STEPS = [
-  ["silence", "Silence that ends your turn", "noticed"],
-  ["think", "Thinking, to the first word", "firstText"],
-  ["voice", "Voice, to its first sound", "firstAudio"],
-  ["travel", "On the way to your ear", "heard"],
-  ["speak", "Speaking", "end"],
-];
-
 /** @param {number} ms */
 const seconds = (ms) => `${(ms / 1000).toFixed(2)} s`;
-
-/** The turn in steps; a moment that never came takes no time. @param {Timing} timing @returns {Step[]} */
-export function steps(timing) {
-  let at = timing.from ?? 0;
-  return STEPS.map(([name, label, until]) => {
-    const end = Math.max(at, timing[until] ?? at);
-    const step = { name, label, ms: end - at };
-    at = end;
-    return step;
-  });
-}
-
-/** From the user's last sound to the answer's first. @param {Timing | null} timing @returns {number | null} ms */
-export function lag(timing) {
-  return timing?.heard != null && timing.from != null ? timing.heard - timing.from : null;
-}
 
 /** @param {Timing | null} timing */
 export function lagText(timing) {
@@ -77,7 +52,7 @@ export class TimingView {
       answers.length ? plot(answers.slice(-PLOTTED)) : hint("Nothing yet: ask something."),
     );
     const latest = answers.at(-1)?.timing;
-    this.steps.replaceChildren(...(latest ? [bar(latest, true), table(latest)] : [hint("Nothing yet.")]));
+    this.steps.replaceChildren(...(latest ? breakdown(latest) : [hint("Nothing yet.")]));
   }
 }
 
@@ -87,17 +62,23 @@ const hint = (text) => el("p", { class: "hint" }, text);
 /** @param {string} value @param {string} label */
 const figure = (value, label) => el("div", { class: "figure" }, el("b", {}, value), el("span", {}, label));
 
-/** @param {Timing} timing */
-function table(timing) {
-  const rows = steps(timing).map(({ name, label, ms }) =>
+/** @type {Record<import("../timing.js").Step["by"], string>} */
+const CLOCKS = { server: "server", page: "this page" };
+
+/** The whole turn: a bar, and its steps with the clock that each was taken from. @param {Timing} timing */
+export function breakdown(timing) {
+  const rows = steps(timing).map(({ name, label, ms, by }) =>
     el(
       "tr",
       {},
       el("th", { scope: "row" }, el("i", { class: `step-${name}` }), label),
       el("td", {}, seconds(ms)),
+      el("td", { class: "by" }, CLOCKS[by]),
     ),
   );
-  return el("table", { class: "steps" }, el("tbody", {}, ...rows));
+  const heads = ["Step", "Time", "Measured by"].map((name) => el("th", { scope: "col" }, name));
+  const head = el("thead", { class: "unseen" }, el("tr", {}, ...heads));
+  return [bar(timing, true), el("table", { class: "steps" }, head, el("tbody", {}, ...rows))];
 }
 
 /** A column a turn, with a dot below the interrupted ones. @param {import("../talk.js").Entry[]} answers */

@@ -2,7 +2,7 @@
 
 import { heardLetters } from "../talk.js";
 import { byId, el, picture } from "./dom.js";
-import { bar, lagText } from "./latency.js";
+import { bar, breakdown, lagText } from "./latency.js";
 
 /** @typedef {import("../talk.js").Entry} Entry */
 
@@ -57,14 +57,16 @@ export class Transcript {
       entry.images.length,
       lagText(entry.timing),
       entry.timing?.end,
+      entry.timing?.server?.done_ms,
     ].join();
     const known = this.rows.get(entry.id);
     if (known?.drawn === drawn) return null;
     const row = known?.row ?? el("li", { class: `entry ${entry.role}`, "data-id": entry.id });
+    const opened = row.querySelector("details")?.open ?? false;
     row.dataset.status = entry.status;
     row.replaceChildren(
       el("span", { class: "who" }, entry.role === "user" ? "You" : "Assistant"),
-      el("div", {}, words(entry, heard), ...frames(entry), ...lag(entry)),
+      el("div", {}, words(entry, heard), ...frames(entry), ...lag(entry, opened)),
     );
     this.rows.set(entry.id, { row, drawn });
     return row;
@@ -96,10 +98,13 @@ function frames(entry) {
   return [el("div", { class: "frames" }, ...pictures)];
 }
 
-/** @param {Entry} entry */
-function lag(entry) {
+/** How long the answer took to begin; opened, the whole turn in its steps. @param {Entry} entry @param {boolean} opened */
+function lag(entry, opened) {
   const text = lagText(entry.timing);
   if (!entry.timing || !text) return [];
   const cut = entry.status === "interrupted" ? " · interrupted" : "";
-  return [el("p", { class: "lag" }, bar(entry.timing, false), text + cut)];
+  const summary = el("summary", {}, bar(entry.timing, false), el("span", {}, text + cut));
+  const details = el("details", { class: "lag" }, summary, el("div", {}, ...breakdown(entry.timing)));
+  details.open = opened;
+  return [details];
 }

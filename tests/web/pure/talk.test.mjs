@@ -4,7 +4,7 @@ import test from "node:test";
 import { recall, remember } from "../../../web/memory.js";
 import { stateOf } from "../../../web/state.js";
 import { Talk, heardLetters } from "../../../web/talk.js";
-import { lag, steps } from "../../../web/view/latency.js";
+import { lag, steps } from "../../../web/timing.js";
 
 const answer = { response_id: "r", item_id: "a", output_index: 0, content_index: 0 };
 const delta = (text, start) => ({
@@ -18,7 +18,7 @@ const delta = (text, start) => ({
 function answered(times) {
   const talk = new Talk();
   talk.apply({ type: "input_audio_buffer.speech_started", item_id: "u", audio_start_ms: 0 }, 100);
-  talk.apply({ type: "input_audio_buffer.speech_stopped", item_id: "u", audio_end_ms: 900 }, 1000, 500);
+  talk.apply({ type: "input_audio_buffer.speech_stopped", item_id: "u", audio_end_ms: 900 }, 1000, 1000, 500);
   talk.apply({ type: "input_audio_buffer.committed", item_id: "u" }, 1000);
   talk.apply({ type: "response.created", response: { id: "r" } }, 1010);
   ["one ", "two ", "three"].forEach((word, i) => talk.apply(delta(word, times?.[i]), 1200 + i));
@@ -128,6 +128,56 @@ test("the steps of a turn add up to the wait and the speaking", () => {
   );
 });
 
+test("up to the first sound the server's clock counts, from then on the page's", () => {
+  const talk = answered([0, 0.5, 1]);
+  talk.started("a", 1350);
+  const server = { created_ms: 480, first_text_ms: 600, first_audio_ms: 750, done_ms: 1700 };
+  const response = { status: "completed", output: [{ id: "a" }], timing: server };
+  talk.apply({ type: "response.done", response }, 2300);
+  talk.finished("a", 1500, 2850);
+  const { timing } = talk.find("a");
+  // The turn's sound ended at 1000, 480 ms of it silence: the last word was at 520.
+  assert.equal(lag(timing), 830);
+  assert.deepEqual(
+    steps(timing).map(({ name, ms, by }) => [name, ms, by]),
+    [
+      ["silence", 480, "server"],
+      ["think", 120, "server"],
+      ["voice", 150, "server"],
+      ["travel", 80, "page"],
+      ["speak", 1500, "page"],
+    ],
+  );
+});
+
+test("where the page does not know the silence, the wait is known once the server has told it", () => {
+  const talk = new Talk();
+  talk.apply({ type: "input_audio_buffer.speech_stopped", item_id: "u", audio_end_ms: 900 }, 1010, 1000, null);
+  talk.apply(delta("one", 0), 1200);
+  talk.sound("a", 500, 1200);
+  talk.started("a", 1250);
+  assert.equal(lag(talk.find("a").timing), null);
+  const response = { status: "completed", output: [{ id: "a" }], timing: { created_ms: 300 } };
+  talk.apply({ type: "response.done", response }, 1700);
+  assert.equal(lag(talk.find("a").timing), 550);
+});
+
+test("of the camera's frames a turn shows those that the server took, once", () => {
+  const talk = new Talk();
+  talk.apply({ type: "input_audio_buffer.speech_started", item_id: "u", audio_start_ms: 0 }, 0);
+  for (const name of ["f1", "f2", "f3"]) talk.offer(name, `data:${name}`);
+  const content = [
+    { type: "input_image", image_url: "data:image/jpeg;base64,", frame: "f1" },
+    { type: "input_image", image_url: "data:image/jpeg;base64,", frame: "f3" },
+    { type: "input_audio", transcript: "" },
+  ];
+  const item = { id: "u", type: "message", role: "user", content };
+  talk.apply({ type: "conversation.item.added", item }, 900);
+  talk.apply({ type: "conversation.item.done", item }, 900);
+  assert.deepEqual(talk.find("u").images, ["data:f1", "data:f3"]);
+  assert.equal(talk.frames.size, 0);
+});
+
 test("a moment that never came takes no time", () => {
   const timing = {
     from: 100,
@@ -137,6 +187,7 @@ test("a moment that never came takes no time", () => {
     heard: 450,
     end: null,
     underruns: 0,
+    server: null,
   };
   assert.deepEqual(
     steps(timing).map(({ ms }) => ms),

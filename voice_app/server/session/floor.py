@@ -55,6 +55,8 @@ class Floor:
         self._taken = False
         self._held_at = 0.0
         self._pause = 0
+        self._seen: list[Frame] | None = None
+        """What the work that was started early on the user's turn looks at."""
         self.user_item = context.new_id("item")
         """The id that the user's next turn will have."""
         self._spoke_until: float | None = None
@@ -117,7 +119,7 @@ class Floor:
         wanted = frames and frames != self._looked and self._config.type == "realtime"
         if wanted and not self._early.turns and self._hearing.in_turn:
             self._looked = frames
-            seen = MessageItem(self.user_item, "user", self._pictures())
+            seen = MessageItem(self.user_item, "user", _pictures(frames))
             self._early.look([*self.recent(), seen], response_spec(self._config))
 
     def _do(self, actions: Iterable[turns.Action], now: float) -> None:
@@ -148,6 +150,7 @@ class Floor:
                 recent = self._hearing.cut(max(start_ms, end_ms - SOUNDS_S * 1000), end_ms)
                 self._context.act(AskTurnEnd(recent.astype(np.float32) / 32768.0, self._pause))
             case turns.DropSpeculation():
+                self._seen = None
                 self.replies.drop_speculation()
             case turns.SpeechStopped(start_ms, end_ms, silence_ms):
                 self._spoke_until = now - silence_ms / 1000
@@ -160,6 +163,7 @@ class Floor:
 
     def _speculate(self, start_ms: int, end_ms: int) -> None:
         if self._answers_turns:
+            self._seen = self.camera.frames()
             content = self._content(self._hearing.cut(start_ms, end_ms))
             heard = MessageItem(self.user_item, "user", content)
             self.replies.speculate([*self.recent(), heard], response_spec(self._config), self.user_item)
@@ -186,14 +190,13 @@ class Floor:
 
     def _content(self, samples: np.ndarray, words: str | None = None) -> list[Content]:
         """What the user's turn holds: what was seen, then what was said."""
-        return [*self._pictures(), Recording(samples, words)]
-
-    def _pictures(self) -> list[Content]:
-        return [Picture(frame.data, frame.media_type, frame=frame.name) for frame in self.camera.frames()]
+        seen = self.camera.frames() if self._seen is None else self._seen
+        return [*_pictures(seen), Recording(samples, words)]
 
     def _commit(self, samples: np.ndarray, words: str | None = None) -> MessageItem:
         """The user's turn becomes an item; `words`: what was said, where that is known."""
         item = MessageItem(self.user_item, "user", self._content(samples, words))
+        self._seen = None
         self.camera.clear()
         self.user_item = self._context.new_id("item")
         previous = self._context.conversation.add(item)
@@ -272,6 +275,10 @@ class Floor:
             self._taken = taken
             change = self._hearing.reply_started if taken else self._hearing.reply_ended
             self._do(change(now), now)
+
+
+def _pictures(frames: Iterable[Frame]) -> list[Content]:
+    return [Picture(frame.data, frame.media_type, frame=frame.name) for frame in frames]
 
 
 def too_many_responses() -> events.Event:
