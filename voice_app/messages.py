@@ -254,7 +254,9 @@ class TokenId(msgspec.Struct, frozen=True, tag="token_id"):
     finish_reason: str | None = None
     usage: Usage = Usage()
     text_bytes: int | None = None
-    """Only so many bytes of the token's text belong to the answer: a stop string begins there."""
+    """Only so many bytes of the token's text belong to the answer: a stop string or a call begins there."""
+    call: "ToolCall | None" = None
+    """Behind this text the model asks for a function, in tokens that are no text."""
 
 
 class TokenVector(msgspec.Struct, frozen=True, tag="token_vector"):

@@ -228,8 +228,8 @@ class ToyThinker:
         self.open_prompts += 1
         params = inputs.prompt.request
         sampling = params.sampling
-        stops = StopStrings(sampling.stop, spelled) if sampling.stop else None
-        return Prompt(keys, params, sampling, sampling.max_tokens or 8, frozenset([EOS]), content, stops)
+        reader = StopStrings(sampling.stop, spelled) if sampling.stop else None
+        return Prompt(keys, params, sampling, sampling.max_tokens or 8, frozenset([EOS]), content, reader)
 
     def step(self, batch: Sequence[SequenceStep]) -> Sequence[StepOutput]:
         if self.crash(batch):

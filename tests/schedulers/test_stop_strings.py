@@ -27,7 +27,7 @@ def test_shown_is_the_text_before_the_first_stop(pieces: list[str], stops: list[
         held = held[verdict.safe :]
         text = "".join(pieces[: token + 1])
         found = [text.find(stop) for stop in stops if stop in text]
-        assert verdict.stopped == bool(found)
+        assert verdict.finish_reason == ("stop" if found else None)
         if found:
             shown += pieces[held[0]].encode()[: verdict.shown] if verdict.shown else b""
             assert shown.decode() == whole[: min(found)]

@@ -1,16 +1,17 @@
 """What leaves the thinker of an answer: each token on its edges, in order, and one end."""
 
 from voice_app.messages import TokenId, TokenVector, TurnId, Usage
+from voice_app.schedulers.answer_reader import Reading
 from voice_app.schedulers.base import Outbox, StepOutput
 from voice_app.schedulers.request import Request
-from voice_app.schedulers.stop_strings import StopVerdict
 
 _NOTHING = StepOutput()
+_SAFE = Reading(safe=1)
 _NOT_OVER = Usage()
 
 
 class Answers:
-    """Keeps no state: tokens that a stop string may begin with are held in `Request.held`."""
+    """Keeps no state: tokens of which it is not known yet whether they are text are in `Request.held`."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -24,23 +25,38 @@ class Answers:
         token = output.token
         if token is None:
             raise RuntimeError("the thinker's runner gave no token where one was wanted")
+        reader = request.prompt.reader
         if token in request.prompt.eos_ids:
             self._send_held(request, len(request.held))
-            self._end(request, output.finish_reason or "stop")
+            called = reader is not None and reader.called
+            self._end(request, "tool_call" if called else output.finish_reason or "stop")
             return True
         request.outputs.append(token)
         request.held.append(output)
-        stops = request.prompt.stops
-        verdict = stops.push(token) if stops else StopVerdict(safe=1)
-        if verdict.stopped:
-            self._send_held(request, verdict.safe)
-            self._end(request, "stop", verdict.shown)
-            return True
+        reading = reader.push(token) if reader else _SAFE
         reason = output.finish_reason
         if reason is None and len(request.outputs) >= request.max_outputs:
             reason = "length"
-        self._send_held(request, len(request.held) if reason else verdict.safe, reason)
-        return reason is not None
+        if reader is not None and reader.called:
+            self._call(request, reading)
+            if reading.finish_reason or reason:
+                self._end(request, "tool_call")
+        elif reading.finish_reason:
+            self._send_held(request, reading.safe)
+            self._end(request, reading.finish_reason, reading.shown)
+        else:
+            self._send_held(request, len(request.held) if reason else reading.safe, reason)
+        return bool(reading.finish_reason or reason)
+
+    def _call(self, request: Request, reading: Reading) -> None:
+        """What has become of the held tokens, now that a function was called."""
+        self._send_held(request, reading.safe)
+        partly = request.held[0].token if reading.shown else None
+        for _ in range(reading.dropped):
+            request.held.popleft()
+        if reading.call is not None:
+            shown = reading.shown or None
+            self._outbox.emit(request.turn, TokenId(partly, text_bytes=shown, call=reading.call))
 
     def _send_held(self, request: Request, count: int, finish_reason: str | None = None) -> None:
         """The `count` oldest held tokens; the last of them ends the answer if there is a reason."""

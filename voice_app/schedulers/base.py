@@ -29,7 +29,7 @@ from voice_app.messages import (
     StagePayload,
     TurnId,
 )
-from voice_app.schedulers.stop_strings import StopStrings
+from voice_app.schedulers.answer_reader import AnswerReader
 
 # ------------------------------------------------------------------------------- runtime ↔ scheduler
 
@@ -176,8 +176,8 @@ class Prompt:
     max_tokens: int
     eos_ids: frozenset[int]
     state: object = None
-    stops: StopStrings | None = None
-    """Set where the request has stop strings (`sampling.stop`)."""
+    reader: AnswerReader | None = None
+    """Set where not all tokens are text to be shown: the request has stop strings, or offers functions."""
 
 
 @dataclass(frozen=True, slots=True)

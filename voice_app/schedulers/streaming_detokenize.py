@@ -74,6 +74,10 @@ class StreamingDetokenizeScheduler:
             if token.id is not None:
                 text.held_ids.append(token.id)
                 shown.append(text.decoder.decode(self._decoder.token_bytes(token.id)[: token.text_bytes]))
+            if token.call is not None:
+                self._emit(turn, text, "".join(shown), flush=True)
+                shown.clear()
+                self._outbox.emit(turn, token.call)
             if token.finish_reason is not None:
                 last = token
                 shown.append(text.decoder.decode(b"", final=True))

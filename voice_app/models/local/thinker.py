@@ -139,7 +139,7 @@ class Thinker:
             max_tokens=max_tokens,
             eos_ids=self._ends,
             state=_Answer(joined, RequestSampler(sampling, self._engine.vocab), [], None),
-            stops=StopStrings(sampling.stop, self._tokens.token_bytes) if sampling.stop else None,
+            reader=StopStrings(sampling.stop, self._tokens.token_bytes) if sampling.stop else None,
         )
 
     def _planned(self, turns: Sequence[UserTurn], now: str | None) -> FunctionResult | None:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, WhisperFeatureExtractor
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -53,7 +53,8 @@ class TextProcessor:
             key=len,
             reverse=True,
         )
-        self._special_ids = set(tokenizer.added_tokens_decoder)
+        # Others that were added, such as the marks of a call, are text.
+        self._special_ids = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
         self._bytes = _byte_alphabet()
 
     def prompt_ids(self, conversation: Sequence[dict], tools: Sequence[dict]) -> list[int]:
@@ -135,8 +136,10 @@ class ImageProcessor:
                     )
                 picture = ImageOps.exif_transpose(opened).convert("RGB")
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            # Of a foreign file Pillow says only which object it has read.
+            reason = "" if isinstance(error, UnidentifiedImageError) else f" ({error})"
             raise InputError(
-                f"image: cannot be read ({error}); send a JPEG, PNG or WebP file", param="image"
+                f"image: not a readable JPEG, PNG or WebP picture{reason}; save it again", param="image"
             ) from error
         try:
             made = self._processor(images=[picture], return_tensors="np")

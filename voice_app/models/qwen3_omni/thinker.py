@@ -16,6 +16,8 @@ from voice_app.models.qwen3_omni.arrays import to_array, to_tensor
 from voice_app.models.qwen3_omni.facts import ThinkerFacts
 from voice_app.models.qwen3_omni.graphs import SIZES, DecodeInputs, Graph, Lane, size_for
 from voice_app.models.qwen3_omni.positions import Run, rope_positions
+from voice_app.models.qwen3_omni.tool_calls import ToolCalls
+from voice_app.schedulers.answer_reader import AnswerReader
 from voice_app.schedulers.base import Prompt, PromptInputs, SequenceStep, StepOutput
 from voice_app.schedulers.radix_cache import media_keys
 from voice_app.schedulers.sampler import RequestSampler, sample
@@ -142,8 +144,13 @@ class Thinker:
             max_tokens=sampling.max_tokens or self._facts.max_tokens,
             eos_ids=self._facts.eos,
             state=_State(RequestSampler(sampling, self._head.out_features, device=self._device)),
-            stops=StopStrings(sampling.stop, self._token_bytes) if sampling.stop else None,
+            reader=self._reader(params, sampling),
         )
+
+    def _reader(self, params: PromptParams, sampling: Sampling) -> AnswerReader | None:
+        if params.tools and params.tool_choice != "none":
+            return ToolCalls({tool.name for tool in params.tools}, sampling.stop, self._token_bytes)
+        return StopStrings(sampling.stop, self._token_bytes) if sampling.stop else None
 
     def close(self, prompt: Prompt) -> None:
         prompt.state = None

@@ -1,0 +1,90 @@
+"""Function calls in an answer, in the form that the chat template taught the model. Pure.
+
+    <tool_call>
+    {"name": NAME, "arguments": {…}}
+    </tool_call>
+
+Nothing of a call is shown or spoken. What follows on one is no answer, for the model has not seen the result
+yet: only further calls count. What is no call of a function on offer is text like any other.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+
+from voice_app.messages import ToolCall
+from voice_app.schedulers.answer_reader import HeldText, Reading, TokenBytes
+
+OPENING, CLOSING = b"<tool_call>", b"</tool_call>"
+
+
+class ToolCalls:
+    """An `AnswerReader`. `names`: the functions on offer. `stops`: stop strings, for what is no call.
+
+    No token may reach from one call into the next; the published tokenizer has a token for each mark."""
+
+    def __init__(self, names: Collection[str], stops: Sequence[str], token_bytes: TokenBytes) -> None:
+        self.called = False
+        self._names = names
+        self._patterns = [OPENING, *(stop.encode() for stop in stops if stop)]
+        self._held = HeldText(token_bytes)
+        self._in_call = False
+        self._rest = b""
+        """After the first call: text that was not understood yet."""
+
+    def push(self, token: int) -> Reading:
+        held = self._held
+        held.push(token)
+        if self.called:
+            return self._go_on()
+        if self._in_call:
+            return self._read_call(0)
+        found = held.first(self._patterns)
+        if found is None:
+            return Reading(held.release(len(held.text) - held.beginning(self._patterns)))
+        start, pattern = found
+        before = len(held.text)
+        safe = held.release(start)
+        if pattern != OPENING:
+            return Reading(safe, shown=start - (before - len(held.text)), finish_reason="stop")
+        self._in_call = True
+        return self._read_call(safe)
+
+    def _read_call(self, safe: int) -> Reading:
+        """The held text has the opening in its first token or later; `safe` tokens came before those held."""
+        text = self._held.text
+        start = text.index(OPENING)
+        end = text.find(CLOSING, start)
+        if end < 0:
+            return Reading(safe)
+        call = self._parse(text[start + len(OPENING) : end])
+        count = self._held.release(len(text))
+        self._in_call = False
+        if call is None:
+            return Reading(safe + count)
+        self.called = True
+        self._rest = text[end + len(CLOSING) :]
+        return Reading(safe, shown=start, dropped=count, call=call)
+
+    def _go_on(self) -> Reading:
+        self._rest = (self._rest + self._held.text).lstrip()
+        count = self._held.release(len(self._held.text))
+        if not self._rest.startswith(OPENING[: len(self._rest)]):
+            return Reading(dropped=count, finish_reason="tool_call")
+        end = self._rest.find(CLOSING)
+        if end < 0:
+            return Reading(dropped=count)
+        call = self._parse(self._rest[len(OPENING) : end])
+        self._rest = self._rest[end + len(CLOSING) :]
+        return Reading(dropped=count, call=call, finish_reason=None if call else "tool_call")
+
+    def _parse(self, text: bytes) -> ToolCall | None:
+        try:
+            said = json.loads(text)
+            arguments = said.get("arguments", {}) if isinstance(said, dict) else None
+            # Some models write the arguments as a string that holds JSON.
+            given = json.loads(arguments) if isinstance(arguments, str) else arguments
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(given, dict) or said.get("name") not in self._names:
+            return None
+        return ToolCall(said["name"], json.dumps(given, ensure_ascii=False))
