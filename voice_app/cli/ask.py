@@ -22,6 +22,7 @@ from voice_app.messages import (
 )
 from voice_app.models import registry
 from voice_app.pipeline.client import PipelineClient
+from voice_app.pipeline.functions import FunctionCaller
 
 MAX_RATE = 48_000
 """Recordings of more samples a second, in Hz, are brought down to it: ten minutes are 115 MB then."""
@@ -78,6 +79,7 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--now", metavar="TIME", help="the user's date and time, ISO 8601 (default: the clock)"
     )
+    options.add_functions_option(parser)
     options.add_pipeline_options(parser)
 
 
@@ -110,7 +112,8 @@ async def _ask(
         answer = Answer()
         answer.begin()
         try:
-            async for event in client.submit(request):
+            turns = FunctionCaller(client) if arguments.functions else client
+            async for event in turns.submit(request):
                 words = answer.take(event)
                 if words and not arguments.json:
                     print(words, end="", flush=True)

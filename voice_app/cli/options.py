@@ -39,6 +39,15 @@ def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_functions_option(parser: argparse.ArgumentParser) -> None:
+    """For commands that submit turns."""
+    parser.add_argument(
+        "--functions",
+        action="store_true",
+        help="the model may call the built-in functions: sums, dates, units (the local pack has them anyway)",
+    )
+
+
 def pipeline_config(arguments: argparse.Namespace) -> PipelineConfig:
     """The configuration that the options ask for. Raises ConfigError."""
     checks.check_models(arguments)

@@ -39,6 +39,12 @@ def add_parser(commands) -> None:
     keeping.add_argument("--redis", metavar="URL", help="session store (default: a Redis of its own)")
     keeping.add_argument("--data", type=Path, metavar="DIR", help="where that Redis keeps its data")
     keeping.add_argument("--store-audio", action="store_true", help="keep sound and pictures too")
+    hosts = parser.add_argument_group("other hosts (docs/deployment.md)")
+    hosts.add_argument("--ray", metavar="ADDRESS", help="Ray cluster that starts the workers on other hosts")
+    hosts.add_argument(
+        "--curve-keys", type=Path, metavar="DIR", help="keys that secure control between hosts (CURVE)"
+    )
+    options.add_functions_option(parser)
     options.add_pipeline_options(parser)
 
 
@@ -73,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
             settings=settings,
         ),
     )
+            functions=arguments.functions,
 
 
 def _pulled_turn_model() -> Path | None:

@@ -19,6 +19,7 @@ from voice_app import log as logs
 from voice_app.config import PipelineConfig
 from voice_app.errors import ConfigError
 from voice_app.pipeline.client import PipelineClient
+from voice_app.pipeline.functions import FunctionCaller
 from voice_app.server.app import create_app
 from voice_app.server.auth import Keys, check_address, load_keys
 from voice_app.server.end_of_turn import EndOfTurn
@@ -41,7 +42,8 @@ PACKS_WITH_WORDS = ("local",)
 class ServeOptions:
     """What `serve` is told beside the pipeline. `redis`: a URL; None: a Redis of our own over `data`.
     `keys`: a file (`voice_app.server.auth.load_keys`); `store_keys`: they are in the store. `open_to_all`: no
-    keys, though others can reach it. `turn_model`: smart-turn's ONNX file, for semantic_vad."""
+    keys, though others can reach it. `turn_model`: smart-turn's ONNX file, for semantic_vad. `functions`: the
+    model may call the built-in ones."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -51,6 +53,7 @@ class ServeOptions:
     store_keys: bool = False
     open_to_all: bool = False
     turn_model: Path | None = None
+    functions: bool = False
     settings: ServerSettings = field(default_factory=ServerSettings)
 
 
@@ -101,7 +104,7 @@ async def _serve(config: PipelineConfig, options: ServeOptions, keys: Keys, list
     pipeline = PipelineClient(config, report=_report)
     settings = _settings(config, options)
     async with _store(options) as store:
-        hub = make_hub(pipeline, settings, keys, store)
+        hub = make_hub(FunctionCaller(pipeline) if options.functions else pipeline, settings, keys, store)
         if options.turn_model is not None:
             hub.judge = _judge(options.turn_model)
         hub.tracer = _tracer()
