@@ -5,21 +5,21 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import needs
 import numpy as np
 import pytest
-import transport_sender
-from transport_sender import Sender
+import transport_ends
+from transport_ends import HERE, THERE, Sender
 
 from voice_app import messages as m
 from voice_app.errors import ConfigError, TransferFailed
 from voice_app.pipeline.credits import SlotState
 from voice_app.pipeline.transport.base import Parcel
-from voice_app.pipeline.transport.mooncake import STALL_S, MooncakeIn, MooncakeOut, new_engine
+from voice_app.pipeline.transport.mooncake import STALL_S, MooncakeIn, MooncakeOut, load
 
 RUN = f"test{os.getpid()}"
-HERE, THERE = "127.0.0.1", "127.0.0.2"
 VALUES = 4_000_000
 """16 MB: more than the sockets' buffers hold, so that a stopped sender leaves a read unfinished."""
 
@@ -27,17 +27,17 @@ VALUES = 4_000_000
 @pytest.fixture(autouse=True, scope="module")
 def library() -> None:
     try:
-        new_engine(HERE)
+        load()
     except ConfigError as error:
         needs.missing("Mooncake", str(error))
 
 
 @pytest.fixture
-def sender() -> Iterator[Callable[[int], Sender]]:
+def sender(tmp_path: Path) -> Iterator[Callable[[int], Sender]]:
     started: list[Sender] = []
 
     def start(count: int) -> Sender:
-        started.append(transport_sender.start("mooncake", RUN, THERE, VALUES, count))
+        started.append(transport_ends.start("Mooncake", RUN, tmp_path, VALUES, count))
         return started[-1]
 
     yield start
@@ -133,7 +133,7 @@ def test_a_killed_sender_fails_at_once(sender: Callable[[int], Sender], into: Mo
 def test_buffers_are_used_again(into: MooncakeIn) -> None:
     out = MooncakeOut(RUN, "me.0", THERE)
     for number in range(5):
-        parcel = out.pack(transport_sender.payload(100_000, number))
+        parcel = out.pack(transport_ends.payload(100_000, number))
         assert parcel is not None
         assert (_values(into, parcel) == number).all()
         into.done(parcel.slot)

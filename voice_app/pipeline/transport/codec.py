@@ -6,12 +6,10 @@
 Arrays set aside are read back as views of their buffer. Nothing is ever pickled: only plain numbers cross.
 """
 
-from functools import singledispatch
-
 import msgspec
 import numpy as np
 
-from voice_app.messages import Array
+from voice_app.messages import Array, on_host
 
 ALIGN = 64
 """Arrays start at multiples of this within their buffer: a cache line, and what SIMD loads like."""
@@ -107,13 +105,6 @@ class AsideDecoder:
 def aligned(size: int) -> int:
     """Where the next array starts after `size` bytes."""
     return -(-size // ALIGN) * ALIGN
-
-
-@singledispatch
-def on_host(value: object) -> Array:
-    """What is sent of a `value` that is no array. Raises TypeError. Where there are tensors, their type is
-    registered (`transport/cuda_device.py`)."""
-    raise TypeError(f"{type(value).__name__} cannot cross an edge; send arrays of plain numbers")
 
 
 def _host_array(value: object) -> tuple[str, Array]:

@@ -17,6 +17,7 @@ import mmap
 import os
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -61,18 +62,24 @@ class _TransferEngine(Protocol):
     def transfer_sync_read(self, peer: str, into: int, address: int, size: int, /) -> int: ...
 
 
-def new_engine(host: str) -> _TransferEngine:
-    """An engine that peers find at `host`. Raises ConfigError: no library, or it does not start."""
+def load() -> Callable[[], _TransferEngine]:
+    """What makes engines, its settings set. Raises ConfigError: the library, or one that it needs, is not
+    there."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
-        engine: _TransferEngine = importlib.import_module("mooncake.engine").TransferEngine()
+        return importlib.import_module("mooncake.engine").TransferEngine
     except ImportError as error:
         raise ConfigError(
             f"stages on several hosts need Mooncake, which is not there ({error}): pip install "
             "'voice-app[mooncake]' and apt-get install libibverbs1 librdmacm1 libnuma1",
             param="layout",
         ) from error
+
+
+def new_engine(host: str) -> _TransferEngine:
+    """An engine that peers find at `host`. Raises ConfigError: as `load`, or it does not start there."""
+    engine = load()()
     if engine.initialize(host, "P2PHANDSHAKE", "tcp", "") != 0:
         raise ConfigError(f"host {host}: Mooncake's transfer engine does not start there", param="layout")
     return engine
