@@ -105,21 +105,22 @@ class Listener:
         self.dry_at = max(now, self.dry_at or now) + seconds
 
 
-async def run(client: PipelineClient, people: int) -> Crowd:
-    """`people` talks of `TURNS_A_TALK` turns each, begun within the first two seconds."""
+async def run(client: PipelineClient, people: int, again: int = 0) -> Crowd:
+    """`people` talks of `TURNS_A_TALK` turns each, begun within the first two seconds. `again`: which time it
+    is with so many people; each has its own questions."""
     crowd = Crowd(people)
     pool = [q for q in questions.read() if q.kind in ("fact", "sum", "chit-chat")]
-    await asyncio.gather(*(_talk(client, crowd, pool, person) for person in range(people)))
+    await asyncio.gather(*(_talk(client, crowd, pool, f"{people}-{again}-{person}") for person in range(people)))
     return crowd
 
 
-async def _talk(client: PipelineClient, crowd: Crowd, pool: list[questions.Question], person: int) -> None:
-    dice = random.Random(1000 * crowd.people + person)
+async def _talk(client: PipelineClient, crowd: Crowd, pool: list[questions.Question], name: str) -> None:
+    dice = random.Random(name)
     history: list[Message] = []
     await asyncio.sleep(dice.uniform(0, 2))
     for number in range(TURNS_A_TALK):
-        said = Message("user", _spoken_anew(questions.parts(dice.choice(pool), 0), dice.getrandbits(32)))
-        identity = TurnId(f"talk-{crowd.people}-{person}", str(number))
+        said = Message("user", spoken_anew(questions.parts(dice.choice(pool), 0), dice.getrandbits(32)))
+        identity = TurnId(f"talk-{name}", str(number))
         turn = await _listen(client, TurnRequest(identity, (*history, said)))
         crowd.turns.append(turn)
         history.append(Message("user", (TextPart(turn.transcript),)))
@@ -127,7 +128,8 @@ async def _talk(client: PipelineClient, crowd: Crowd, pool: list[questions.Quest
         await asyncio.sleep(dice.uniform(*THINKING_SECONDS))
 
 
-def _spoken_anew(parts: tuple[Part, ...], seed: int) -> tuple[Part, ...]:
+def spoken_anew(parts: tuple[Part, ...], seed: int) -> tuple[Part, ...]:
+    """`parts` with the faint noise of `seed` over their sound."""
     noise = np.random.default_rng(seed)
     return tuple(
         AudioPart(p.samples + noise.normal(0, NOISE, len(p.samples)).astype(np.float32), p.sample_rate)
