@@ -110,7 +110,9 @@ async def run(client: PipelineClient, people: int, again: int = 0) -> Crowd:
     is with so many people; each has its own questions."""
     crowd = Crowd(people)
     pool = [q for q in questions.read() if q.kind in ("fact", "sum", "chit-chat")]
-    await asyncio.gather(*(_talk(client, crowd, pool, f"{people}-{again}-{person}") for person in range(people)))
+    await asyncio.gather(
+        *(_talk(client, crowd, pool, f"{people}-{again}-{person}") for person in range(people))
+    )
     return crowd
 
 
