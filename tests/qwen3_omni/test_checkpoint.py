@@ -237,7 +237,12 @@ def test_config_and_weights_of_different_models(folder: Path) -> None:
 def test_no_tokenizer(folder: Path) -> None:
     for file in folder.glob("tokenizer*"):
         file.unlink()
-    _says(folder, "tokenizer")
+    _says(folder, "tokenizer.json", "published checkpoint")
+
+
+def test_no_preprocessor_config(folder: Path) -> None:
+    (folder / "preprocessor_config.json").unlink()
+    _says(folder, "preprocessor_config.json: missing", "published checkpoint")
 
 
 def test_unsupported_settings(folder: Path) -> None:

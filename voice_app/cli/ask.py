@@ -174,7 +174,9 @@ def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}", param="image") from error
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); name a file that can", param="image"
+        ) from error
 
 
 def read_history(path: Path, pack: str) -> list[Message]:

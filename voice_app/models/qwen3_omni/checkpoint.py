@@ -121,7 +121,7 @@ class Checkpoint:
         if not path.is_file():
             if optional:
                 return {}
-            raise ModelFileError(f"{path}: missing; {self.name} is not a checkpoint folder", param="model")
+            raise ModelFileError(f"{path}: missing; give a Qwen3-Omni checkpoint's folder", param="model")
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -166,7 +166,7 @@ class TensorReader:
         if tuple(value.shape) != tuple(shape):
             raise ModelFileError(
                 f"{path}: tensor {tensor} is {tuple(value.shape)}, config.json says {tuple(shape)}; "
-                "config.json and weights are of different models",
+                "they are of different models; take both from one checkpoint",
                 param="model",
             )
         return value.to(dtype)

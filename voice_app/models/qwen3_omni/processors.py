@@ -20,10 +20,20 @@ MAX_PIXELS = 100_000_000
 """Largest picture that is opened: a file of a few KB may unpack to gigabytes."""
 
 
+VOCABULARIES = ("tokenizer.json", "vocab.json")
+"""A tokenizer has one of these."""
+
+
 class TextProcessor:
     """The checkpoint's tokenizer and chat template."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
+        if not any((checkpoint.folder / name).exists() for name in VOCABULARIES):
+            raise ModelFileError(
+                f"{checkpoint.folder}: neither {' nor '.join(VOCABULARIES)} is there; take the "
+                "tokenizer's files from the published checkpoint",
+                param="model",
+            )
         try:
             tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder, local_files_only=True)
         except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError) as error:
@@ -150,11 +160,9 @@ class ImageProcessor:
 
 
 def _preprocessor_error(checkpoint: Checkpoint, error: Exception) -> ModelFileError:
-    reason = str(error).splitlines()[0]
-    return ModelFileError(
-        f"{checkpoint.folder / 'preprocessor_config.json'}: {reason}; take it from the published checkpoint",
-        param="model",
-    )
+    path = checkpoint.folder / "preprocessor_config.json"
+    reason = str(error).splitlines()[0] if path.exists() else "missing"
+    return ModelFileError(f"{path}: {reason}; take it from the published checkpoint", param="model")
 
 
 def _byte_alphabet() -> dict[str, int]:
