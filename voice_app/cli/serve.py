@@ -76,10 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
             store_keys=arguments.store_keys,
             open_to_all=arguments.open,
             turn_model=arguments.turn_model or _pulled_turn_model(),
+            functions=arguments.functions,
             settings=settings,
         ),
     )
-            functions=arguments.functions,
 
 
 def _pulled_turn_model() -> Path | None:
