@@ -10,6 +10,7 @@ declare -A need=(
   [firefox-esr]=firefox-esr
   [pulseaudio]=pulseaudio
   [npm]=npm
+  [ip]=iproute2
   [libibverbs.so.1]=libibverbs1
   [librdmacm.so.1]=librdmacm1
   [libnuma.so.1]=libnuma1

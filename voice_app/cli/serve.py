@@ -62,7 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
         talk=TalkSettings(speculate_ms=None) if arguments.no_speculation else TalkSettings(),
     )
     config = msgspec.structs.replace(
-        options.pipeline_config(arguments), max_turns=TURNS_OF_A_TALK * arguments.max_talks
+        options.pipeline_config(arguments),
+        max_turns=TURNS_OF_A_TALK * arguments.max_talks,
+        ray=arguments.ray,
+        curve_keys=str(arguments.curve_keys.resolve()) if arguments.curve_keys else None,
     )
     registry.bring(config.pack, options.reporter())
     return serve(

@@ -20,8 +20,9 @@ from voice_app.pipeline.control import (
     WorkerRefused,
 )
 from voice_app.pipeline.coordinator import Coordinator
+from voice_app.pipeline.hosts.base import Host
 from voice_app.pipeline.launcher import Launcher, WorkerState
-from voice_app.pipeline.network import Network
+from voice_app.pipeline.network import Network, is_here
 from voice_app.pipeline.stream import TurnStream
 from voice_app.pipeline.transport import shm
 from voice_app.pipeline.transport.base import Outgoing
@@ -62,9 +63,10 @@ class PipelineClient:
         self._config = config
         self._report = report or (lambda line: None)
         self._layout = layout.load(config.layout)
-        layout.check(self._layout, ray=config.ray is not None)
+        layout.check(self._layout, ray=config.ray)
         self._plane = layout.control(config)
         self._plane.check({place.host for places in self._layout.values() for place in places})
+        self._far: Host | None = None
         self._hand_off: dict[str, HandOffStats] = {}
         self._run_dir: rundir.RunDir | None = None
         self._wire: Wire | None = None
@@ -91,6 +93,13 @@ class PipelineClient:
     async def _start(self, run_dir: rundir.RunDir) -> None:
         specs = layout.workers(self._layout)
         network = Network(self._plane, {spec.name: spec.host for spec in specs}, run_dir)
+        others = {spec.name: spec.host for spec in specs if not is_here(spec.host)}
+        if self._config.ray is not None and others:
+            # Imported here: few have it.
+            from voice_app.pipeline.hosts.ray_host import RayHost
+
+            self._report(f"connecting with Ray at {self._config.ray}")
+            self._far = await RayHost.connect(self._config.ray, others)
         self._wire = network.open(SERVER)
         self._outgoing = shm.SharedMemoryOut(run_dir.run, f"{SERVER}.0")
         self._coordinator = coordinator = Coordinator(
@@ -107,7 +116,7 @@ class PipelineClient:
             specs,
             run_dir.run,
             network,
-            None,
+            self._far,
             self._wire.silence,
             coordinator.worker_up,
             coordinator.worker_down,
@@ -121,6 +130,9 @@ class PipelineClient:
             self._coordinator = None
         if self._launcher is not None:
             await self._launcher.stop()
+        if self._far is not None:
+            await self._far.close()
+            self._far = None
         if self._wire is not None:
             self._wire.close()
             self._wire = None
