@@ -6,7 +6,7 @@ from pathlib import Path
 
 from load import page, report, scenario
 from load.ramp import Limits
-from load.run import Plan, locust_page, ramp, soak
+from load.run import BUDGET_S, STEP_S, Plan, locust_page, ramp, soak
 from load.trial import Target
 from voice_app.errors import ConfigError, VoiceAppError
 
@@ -35,9 +35,12 @@ def _parser() -> argparse.ArgumentParser:
     ramping = commands.add_parser("ramp", help="find the largest number of talks that holds")
     ramping.add_argument("--start", type=int, default=2, metavar="N", help="first number (default: 2)")
     ramping.add_argument("--most", type=int, default=64, metavar="N", help="largest number (default: 64)")
-    ramping.add_argument("--step", type=float, default=30.0, metavar="S", help="seconds a number is held")
+    ramping.add_argument("--step", type=float, default=STEP_S, metavar="S", help="seconds that one is held")
     ramping.add_argument(
         "--first-audio", type=float, default=1.0, metavar="S", help="limit of its p95 (default: 1 s)"
+    )
+    ramping.add_argument(
+        "--budget", type=float, default=BUDGET_S, metavar="S", help="seconds until no other number is tried"
     )
     ramping.set_defaults(run=_ramp)
     soaking = commands.add_parser("soak", help="hold one number of talks and look for drift")
@@ -64,9 +67,9 @@ def _parser() -> argparse.ArgumentParser:
 def _ramp(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.start <= arguments.most:
         raise ConfigError(f"--start {arguments.start}: must be between 1 and --most", param="start")
-    _positive(arguments, "step", "first_audio")
+    _positive(arguments, "step", "first_audio", "budget")
     plan = _plan(arguments, arguments.most, Limits(arguments.first_audio))
-    done = ramp(plan, arguments.start, arguments.most, arguments.step)
+    done = ramp(plan, arguments.start, arguments.most, arguments.step, arguments.budget)
     _write(done, arguments.out)
     if done.answer is None or not done.answer.sessions:
         print("▸ not even the smallest number held")

@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 LEAST_POINTS = 4
+ROUNDING = 1e-9
+"""Smaller than this share of a figure is not a change but arithmetic."""
 _T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Student's t, two-sided 95 %, for 1 to 10 degrees of freedom; the table of any textbook."""
 _T_95_MANY = ((15, 2.131), (20, 2.086), (30, 2.042), (60, 2.000))
@@ -27,7 +29,7 @@ class Drift:
     def within_noise(self) -> bool:
         """The slope may as well be zero. Neighbouring points of a process's memory are alike, so its true
         noise is larger than this one: it rather calls noise a drift than the other way round."""
-        return abs(self.slope) <= self.margin
+        return abs(self.slope) <= self.margin or abs(self.change) <= ROUNDING * abs(self.level)
 
 
 def drift(times: ArrayLike, values: ArrayLike) -> Drift | None:

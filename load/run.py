@@ -1,6 +1,5 @@
 """The runs behind the commands: the ramp, the soak, locust's own page."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ import gevent
 from load import figures, report, scenario
 from load.ramp import Limits, Search
 from load.report import Answer, Report
-from load.trial import SETTLE_S, Target, Trial, scripts, trial
+from load.trial import SETTLE_S, Target, Trial, clock, scripts, trial
 from voice_app.bench.report import machine
 
 STEP_S = 30.0
@@ -37,10 +36,10 @@ def ramp(plan: Plan, start: int, most: int, step_s: float = STEP_S, budget_s: fl
     cast = scripts(people, plan.scenario.parent)
     search = Search(start, most, plan.limits)
     windows: list[figures.Window] = []
-    began = time.monotonic()
     plan.say(f"▸ starting {plan.target.name}")
     with trial(plan.target, cast) as running:
-        while (number := search.next()) is not None and time.monotonic() < began + budget_s:
+        until = clock() + budget_s
+        while (number := search.next()) is not None and (not windows or clock() < until):
             window = running.hold(number, step_s)
             windows.append(window)
             step = figures.step(running.evidence(), window, plan.limits)

@@ -14,6 +14,7 @@ from load import caller  # First: it patches the process for gevent.  # isort: s
 from locust.env import Environment
 from locust.runners import LocalRunner
 
+from load.caller import clock
 from load.figures import Evidence, Window
 from load.mouth import Script
 from load.recordings import picture_events, subjects
@@ -65,16 +66,16 @@ class Trial:
     scene: caller.Scene
     watch: Watch
     traces: Traces
-    origin: float = field(default_factory=caller.clock)
-    wall_offset: float = field(default_factory=lambda: time.time() - caller.clock())
+    origin: float = field(default_factory=clock)
+    wall_offset: float = field(default_factory=lambda: time.time() - clock())
 
     def hold(self, sessions: int, seconds: float, settle_s: float = SETTLE_S) -> Window:
         """Let so many talk; gives the window that counts."""
         self.runner.start(sessions, spawn_rate=max(1.0, sessions / SPAWN_S))
         gevent.sleep(settle_s)
-        begin = caller.clock()
+        begin = clock()
         gevent.sleep(seconds)
-        end = caller.clock()
+        end = clock()
         return Window(sessions, begin, end, [ear.waits_s(end) for ear in self.scene.ears])
 
     def evidence(self) -> Evidence:
@@ -105,7 +106,7 @@ def trial(target: Target, cast: dict[str, Script]) -> Iterator[Trial]:
         scene = caller.Scene(url)
         environment_of_users = Environment(user_classes=list(caller.caller_classes(cast, scene)), host=url)
         runner = environment_of_users.create_local_runner()
-        watch = Watch(http_of(url), process, caller.clock)
+        watch = Watch(http_of(url), process, clock)
         watching = gevent.spawn(_keep_looking, watch)
         try:
             yield Trial(runner, scene, watch, traces)
