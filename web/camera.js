@@ -55,6 +55,11 @@ export async function still(file) {
   return jpeg(bitmap, bitmap.width, bitmap.height);
 }
 
+/** The file in a data URL. @param {string} url */
+export function bytesOf(url) {
+  return Uint8Array.from(atob(url.slice(url.indexOf(",") + 1)), (letter) => letter.charCodeAt(0));
+}
+
 /** @param {HTMLVideoElement | ImageBitmap} source @param {number} width @param {number} height */
 function jpeg(source, width, height) {
   const scale = Math.min(1, LONGEST / Math.max(width, height));

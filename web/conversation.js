@@ -58,6 +58,8 @@ export class Conversation {
     this.serverInstructions = undefined;
     this.everOpen = false;
     this.microphoneOn = false;
+    /** The browser asks the user whether the page may use it. */
+    this.asking = false;
     this.muted = false;
     /** Push-to-talk is pressed. */
     this.held = false;
@@ -70,12 +72,7 @@ export class Conversation {
     this.untold = new Map();
     /** Sound sent in this session: its length, and when its end was spoken (ms of performance.now()). */
     this.sent = { ms: 0, at: 0 };
-    this.frames = 0;
-    this.sight = new Sight(settings, hooks, {
-      still: (image) => this.show(image),
-      frame: (image) => this.look(image),
-      streams: () => "camera" in (this.client?.extensions ?? {}),
-    });
+    this.sight = new Sight(this);
   }
 
   get talking() {
@@ -94,6 +91,7 @@ export class Conversation {
       connection: this.client?.connection.state ?? "closed",
       everOpen: this.everOpen,
       microphone: this.microphoneOn && !this.muted,
+      asking: this.asking,
       listening: this.handsFree || this.held,
       hearing: talk.hearing || this.held || this.yielding.yielded,
       answering: talk.answering !== "none",
@@ -123,12 +121,14 @@ export class Conversation {
     this.client = client;
     client.on("connection", (connection) => this.client === client && this.connection(connection));
     client.on("*", (event) => this.client === client && this.event(event));
-    const sound = this.speaker.start(this.settings.speaker);
+    const sound = this.speaker.start().then(() => this.chooseSpeaker());
     const connected = client.connect().catch(() => undefined); // connection() has told the user.
     await Promise.all([sound, connected, microphone ? this.startMicrophone() : undefined]);
   }
 
   async startMicrophone() {
+    this.asking = true;
+    this.hooks.changed();
     try {
       await this.microphone.start(this.settings);
       this.microphoneOn = true;
@@ -137,7 +137,18 @@ export class Conversation {
       this.microphoneOn = false;
       this.hooks.problem(problems.microphoneProblem(error));
     }
+    this.asking = false;
     this.hooks.changed();
+  }
+
+  /** Play on the speaker of the settings. */
+  async chooseSpeaker() {
+    try {
+      await this.speaker.choose(this.settings.speaker);
+      this.hooks.solved("speaker");
+    } catch {
+      this.hooks.problem(problems.speakerGone);
+    }
   }
 
   async end() {
@@ -335,20 +346,6 @@ export class Conversation {
     this.hooks.sounded(0, 0);
     this.hooks.problem(problems.microphoneLost);
     this.hooks.changed();
-  }
-
-  /** A picture of the open turn. @param {string} image */
-  show(image) {
-    if (!this.client?.addMessage("", [image])) return;
-    this.talk.show(image);
-    this.hooks.changed();
-  }
-
-  /** A camera frame: one of many, so sound that waits to leave goes first. @param {string} image */
-  look(image) {
-    if (!this.client || this.client.backlog > WELL_BYTES) return;
-    const name = `frame_${++this.frames}`;
-    if (this.client.appendFrame(image, name)) this.talk.offer(name, image);
   }
 
   // --------------------------------------------------------------------------------------- speaker

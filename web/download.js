@@ -1,5 +1,6 @@
 // "Download this talk": one file with the sound of both sides, the transcript with its times, and the pictures.
 
+import { bytesOf } from "./camera.js";
 import { heardLetters } from "./talk.js";
 import { zip } from "./zip.js";
 
@@ -11,8 +12,11 @@ import { zip } from "./zip.js";
  */
 export async function download({ talk, recorder }, settings) {
   const now = new Date();
-  const files = [...pictures(talk), { name: "talk.json", data: json(transcript(talk, recorder.begin, settings, now)) }];
-  if (!recorder.empty) files.unshift({ name: "talk.wav", data: new Uint8Array(await recorder.wav().arrayBuffer()) });
+  const files = pictures(talk);
+  files.push({ name: "talk.json", data: json(transcript(talk, recorder.begin, settings, now)) });
+  if (!recorder.empty) {
+    files.push({ name: "talk.wav", data: new Uint8Array(await recorder.wav().arrayBuffer()) });
+  }
   give(zip(files, now), `talk-${localTime(now).replaceAll(":", "-")}.zip`);
 }
 
@@ -36,11 +40,8 @@ function pictures(talk) {
   const urls = talk.entries.flatMap(({ images }) => images);
   return pictureNames(talk)
     .flat()
-    .map((name, i) => ({ name, data: bytes(urls[i]) }));
+    .map((name, i) => ({ name, data: bytesOf(urls[i]) }));
 }
-
-/** @param {string} url data URL */
-const bytes = (url) => Uint8Array.from(atob(url.slice(url.indexOf(",") + 1)), (letter) => letter.charCodeAt(0));
 
 /**
  * @param {import("./talk.js").Talk} talk

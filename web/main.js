@@ -85,7 +85,7 @@ async function changed(name) {
   ) {
     if (conversation.microphoneOn) await conversation.startMicrophone();
   } else if (name === "speaker") {
-    await conversation.speaker.choose(settings.speaker);
+    await conversation.chooseSpeaker();
   } else if (name === "camera") {
     if (camera.on) await startCamera();
   } else {
@@ -116,7 +116,7 @@ function showCamera() {
   byId("camera-button").setAttribute("aria-pressed", String(camera.on));
 }
 
-/** What a notice offers. @param {"retry" | "microphone" | "settings"} action */
+/** What a notice offers. @param {import("./view/notices.js").Action} action */
 function act(action) {
   if (action === "retry") {
     conversation.client?.retry();
@@ -124,7 +124,7 @@ function act(action) {
   }
   panel.open();
   panel.choose(0);
-  form.field(action === "microphone" ? "microphone" : "key").focus();
+  form.field(action === "settings" ? "key" : action).focus();
 }
 
 /** Draw once a frame at most. */

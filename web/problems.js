@@ -5,7 +5,7 @@
  * @property {string} id a newer problem of the same id takes the place of the older
  * @property {string} text
  * @property {"error" | "warning" | "info"} kind
- * @property {"retry" | "microphone" | "settings" | null} action the button that it offers
+ * @property {"retry" | "microphone" | "speaker" | "settings" | null} action the button that it offers
  */
 
 /** @param {string} id @param {string} text @param {Problem["kind"]} [kind] @param {Problem["action"]} [action] @returns {Problem} */
@@ -60,6 +60,12 @@ export const microphoneLost = problem(
   "The microphone went away. Plug it in again, or choose another one in the settings.",
   "error",
   "microphone",
+);
+export const speakerGone = problem(
+  "speaker",
+  "The chosen speaker is not there. You hear the answers on the system's own; plug it in again, or choose another one.",
+  "warning",
+  "speaker",
 );
 export const cameraLost = problem("camera", "The camera went away. Plug it in again and switch it on.");
 export const slowUp = problem(

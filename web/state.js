@@ -6,6 +6,7 @@
  * @property {boolean} everOpen
  * @property {boolean} talking a talk was started
  * @property {boolean} microphone there is one, and it is not muted
+ * @property {boolean} asking the browser asks whether the page may use it
  * @property {boolean} listening its sound reaches the server
  * @property {boolean} hearing the user speaks
  * @property {boolean} answering an answer is asked for or being made
@@ -13,7 +14,7 @@
  * @property {number} sinceInterruption ms
  */
 
-/** @typedef {"ready" | "connecting" | "reconnecting" | "hearing" | "interrupted" | "speaking" | "thinking" | "listening" | "waiting" | "deaf"} State */
+/** @typedef {"ready" | "connecting" | "reconnecting" | "hearing" | "interrupted" | "speaking" | "thinking" | "listening" | "waiting" | "asking" | "deaf"} State */
 
 /** How long an interruption is shown, ms. */
 const SHOWN_MS = 1500;
@@ -29,6 +30,7 @@ export const WORDS = {
   thinking: "Thinking",
   listening: "Listening",
   waiting: "Waiting for you",
+  asking: "Waiting for the microphone",
   deaf: "Microphone off",
 };
 
@@ -38,6 +40,7 @@ const NEW = 3;
 /** What to do now, for whom that is not plain yet. @param {State} state @param {number} messages so far @returns {string} */
 export function hintOf(state, messages) {
   if (state === "waiting") return "Hold the button or the space bar while you talk.";
+  if (state === "asking") return "Your browser asks whether this page may use it: allow it.";
   if (messages >= NEW) return "";
   if (state === "ready" && messages === 0) return "Your browser will ask for the microphone.";
   if (state === "listening" && messages === 0) return "Ask away. A pause ends your turn.";
@@ -53,6 +56,7 @@ export function stateOf(moment) {
   if (moment.hearing) return "hearing";
   if (moment.speaking) return "speaking";
   if (moment.answering) return "thinking";
+  if (moment.asking) return "asking";
   if (!moment.microphone) return "deaf";
   return moment.listening ? "listening" : "waiting";
 }

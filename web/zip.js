@@ -48,7 +48,8 @@ export function zip(files, date) {
   let offset = 0;
   for (const { name, data } of files) {
     const letters = new TextEncoder().encode(name);
-    /** @type {[2 | 4, number][]} version, flags, method (stored), time, date, CRC, sizes, length of name and extra */
+    // Version, flags, method (stored), time, date, CRC, both sizes, length of name and of extra fields.
+    /** @type {[2 | 4, number][]} */
     const shared = [
       [2, VERSION],
       [2, 0],

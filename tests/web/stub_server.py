@@ -21,9 +21,12 @@ from voice_app.server.page import mount_page
 
 RATE = 24_000
 DELTA_S = 0.1
+GAPS_AT = (4, 12)
+"""Deltas after which the script's gap comes."""
 LOUD = 0.02
 """Root mean square above which a piece is speech."""
 LEAD_S = 0.8
+WORD_S = 0.25
 FRAMES_TAKEN = 2
 """Of the camera frames of a turn, the newest so many are in it."""
 
@@ -41,7 +44,7 @@ class Answer:
         return " ".join(word for word, _ in self.words)
 
 
-def tone_answer(text: str, seconds_a_word: float = 0.35) -> Answer:
+def tone_answer(text: str, seconds_a_word: float = WORD_S) -> Answer:
     """`text` with a warbling tone for a voice."""
     words = text.split()
     time = np.arange(round(len(words) * seconds_a_word * RATE)) / RATE
@@ -63,7 +66,7 @@ class Script:
     """Speech that is needed before a turn starts."""
     word_times: bool = True
     gap_s: float = 0.0
-    """Silence on the wire after the first half second of sound: a network that stalls."""
+    """Silence on the wire, twice in an answer: a network that stalls."""
     refuse: tuple[int, str] | None = None
     """Close code and reason that every new connection is given."""
     offers_resume: bool = False
@@ -370,7 +373,7 @@ class _Talk:
             piece = script.answer.sound[round(at * RATE) : round((at + DELTA_S) * RATE)]
             data = base64.b64encode((piece * 32767).astype("<i2").tobytes()).decode()
             await self._send("response.output_audio.delta", **ids, delta=data)
-            if index == 4:
+            if index in GAPS_AT:
                 await asyncio.sleep(script.gap_s)
             await asyncio.sleep(max(0.0, began + at - LEAD_S - clock()))
         await self._send("response.output_audio.done", **ids)

@@ -2,7 +2,7 @@
 
 from playwright.sync_api import expect
 from stub_server import tone_answer
-from talk_page import murmur
+from talk_page import murmur, settings
 
 LONG = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen."
 LOST = ("WebSocket connection to",)
@@ -115,6 +115,30 @@ def test_refused_microphone(open_page, stub):
     expect(talk.page.locator("#notices")).not_to_contain_text("blocked")
 
 
+def test_the_browser_asks_for_the_microphone(open_page, stub):
+    talk = open_page(stub.url)
+    held = "await new Promise((allow) => { window.allow = allow })"
+    talk.page.evaluate(
+        f"""() => {{ const real = navigator.mediaDevices.getUserMedia;
+            navigator.mediaDevices.getUserMedia = async (wanted) => {{ {held}; return real(wanted) }} }}"""
+    )
+    talk.page.locator("#main-button").click()
+    talk.state("Waiting for the microphone")
+    expect(talk.page.locator("#hint")).to_have_text(
+        "Your browser asks whether this page may use it: allow it."
+    )
+    talk.page.evaluate("allow()")
+    talk.state("Listening")
+
+
+def test_a_speaker_that_is_gone(open_page, stub):
+    talk = open_page(stub.url, stored=settings(speaker="gone"))
+    talk.start()
+    talk.notice("The chosen speaker is not there. You hear the answers on the system's own")
+    talk.type("Can I hear you?")
+    talk.state("Speaking")
+
+
 def test_no_microphone_and_no_camera(open_page, stub):
     talk = open_page(stub.url)
     talk.fail_media("NotFoundError")
@@ -146,7 +170,8 @@ def test_a_stalling_network_is_counted_and_said(open_page, stub):
     talk.state("Speaking")
     talk.page.get_by_role("button", name="Settings & timing").click()
     talk.page.get_by_role("tab", name="Timing").click()
-    expect(talk.page.locator("#figures")).to_contain_text("1gap in sound", timeout=8000)
+    expect(talk.page.locator("#figures")).to_contain_text("2gaps in sound", timeout=8000)
+    talk.notice("The network is slow: the answer comes with gaps.")
     expect(talk.entries("assistant")).to_have_text(stub.script.answer.text, timeout=10_000)
 
 

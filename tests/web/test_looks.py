@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import expect
@@ -14,8 +15,8 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 AXE_RUN = f"""axe.run({{ runOnly: {json.dumps(RULES)} }}).then(
     ({{ violations }}) => violations.flatMap(({{ id, nodes }}) =>
         nodes.map(({{ target, failureSummary }}) => `${{id}}: ${{target}} ${{failureSummary}}`)))"""
-LOOKS = [("phone", "dark"), ("desktop", "light")]
-MORE = [("phone", "light"), ("desktop", "dark")]
+LOOKS: list[tuple[str, Literal["dark", "light"]]] = [("phone", "dark"), ("desktop", "light")]
+MORE: list[tuple[str, Literal["dark", "light"]]] = [("phone", "light"), ("desktop", "dark")]
 TRANSITION_MS = 200
 """Colours have come to rest by then."""
 

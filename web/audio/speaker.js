@@ -29,8 +29,8 @@ export class Speaker {
     this.flushes = [];
   }
 
-  /** Call it from a click or key press: browsers start no sound without one. @param {string} device "": the system's */
-  async start(device) {
+  /** Call it from a click or key press: browsers start no sound without one. */
+  async start() {
     const context = new AudioContext({ sampleRate: RATE, latencyHint: "interactive" });
     this.context = context;
     try {
@@ -44,7 +44,6 @@ export class Speaker {
     node.connect(context.destination);
     this.node = node;
     for (const message of this.early.splice(0)) this.post(message);
-    if (device) await this.choose(device);
     await context.resume();
   }
 
@@ -53,7 +52,7 @@ export class Speaker {
     return "setSinkId" in AudioContext.prototype;
   }
 
-  /** @param {string} device an output device's id; "" is the system's own choice */
+  /** Throws where there is no such device. @param {string} device its id; "" is the system's own choice */
   async choose(device) {
     if (this.context && Speaker.canChoose) {
       await /** @type {any} */ (this.context).setSinkId(device);

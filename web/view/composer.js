@@ -42,7 +42,9 @@ export class Composer {
   async add(files) {
     for (const file of files) {
       try {
-        this.waiting = [...this.waiting, await still(file)].slice(-LIMIT);
+        const image = await still(file);
+        // Read after the wait: another file may have come meanwhile.
+        this.waiting = [...this.waiting, image].slice(-LIMIT);
       } catch {
         this.onProblem(notAPicture);
       }

@@ -62,6 +62,7 @@ export class Controls {
   press() {
     const { conversation } = this;
     if (!conversation.talking) this.actions.start(true);
+    else if (conversation.asking) return;
     else if (!conversation.microphoneOn) conversation.startMicrophone();
     else if (conversation.handsFree) {
       conversation.muted = !conversation.muted;
@@ -100,9 +101,10 @@ export class Controls {
 
   /** @returns {[label: string, look: string, icon: string]} of the main button */
   face() {
-    const { talking, microphoneOn, handsFree, muted, held } = this.conversation;
+    const { talking, asking, microphoneOn, handsFree, muted, held } = this.conversation;
     if (!talking)
       return [this.actions.canContinue() ? "Continue the talk" : "Start talking", "", "microphone"];
+    if (asking) return ["Mute", "calm", "microphone"];
     if (!microphoneOn) return ["Use microphone", "", "microphone"];
     if (!handsFree) return held ? ["Let go to send", "held", "voice"] : ["Hold to talk", "", "microphone"];
     return muted ? ["Unmute", "muted", "mute"] : ["Mute", "calm", "microphone"];

@@ -1,5 +1,7 @@
 // Small helpers around the document.
 
+import { bytesOf } from "../camera.js";
+
 /**
  * The element of that id, which the page has.
  * @template {Element} [T=HTMLElement]
@@ -48,8 +50,7 @@ export function icon(name) {
  */
 export function picture(url, label) {
   const canvas = el("canvas", { role: "img", "aria-label": label });
-  const bytes = Uint8Array.from(atob(url.slice(url.indexOf(",") + 1)), (letter) => letter.charCodeAt(0));
-  createImageBitmap(new Blob([bytes])).then((bitmap) => {
+  createImageBitmap(new Blob([bytesOf(url)])).then((bitmap) => {
     canvas.width = bitmap.width;
     canvas.height = bitmap.height;
     canvas.getContext("2d")?.drawImage(bitmap, 0, 0);

@@ -7,10 +7,18 @@ import { byId, el, icon } from "./dom.js";
 /** News that asks for nothing goes by itself, ms. */
 const INFO_MS = 6000;
 
-const LABELS = { retry: "Try now", microphone: "Choose another", settings: "Settings" };
+/** @typedef {"retry" | "microphone" | "speaker" | "settings"} Action */
+
+/** @type {Record<Action, string>} */
+const LABELS = {
+  retry: "Try now",
+  microphone: "Choose another",
+  speaker: "Choose another",
+  settings: "Settings",
+};
 
 export class Notices {
-  /** @param {(action: "retry" | "microphone" | "settings") => void} onAction */
+  /** @param {(action: Action) => void} onAction */
   constructor(onAction) {
     this.box = byId("notices");
     this.onAction = onAction;
