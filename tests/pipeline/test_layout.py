@@ -214,8 +214,6 @@ def test_an_unknown_layout_says_what_there_is() -> None:
 
 
 def test_what_this_build_cannot_do_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="edge 7, thinker → talker_ar, needs CUDA IPC"):
-        PipelineClient(config("two-gpu"))
     path = _write(tmp_path / "l.toml", 'host = "10.0.0.2"\n', code2wav="remote")
     with pytest.raises(ConfigError, match=r"stage code2wav: host 10\.0\.0\.2: Ray starts .*--ray ADDRESS"):
         PipelineClient(config(str(path)))

@@ -9,6 +9,7 @@ import mmap
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -140,11 +141,15 @@ class FakeCudaIpc(CudaIpc):
 
 
 class FakeDevice:
-    """A `Device` with files for its memory, and torch's CPU tensors for its tensors."""
+    """A `Device` with files for its memory, torch's CPU tensors for its tensors. It reaches GPUs 0 and 1."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._maps: dict[int, mmap.mmap] = {}
+        self._paths: dict[int, Path] = {}
+
+    def reaches(self, index: int) -> bool:
+        return index < 2
 
     def describe(self, value: object) -> Described | None:
         if not isinstance(value, torch.Tensor):
@@ -153,17 +158,18 @@ class FakeDevice:
 
     def allocate(self, size: int) -> int:
         address = 1 << 40 | len(self._maps) << 32
-        path = self._path(address)
-        path.touch()
-        os.truncate(path, size)
-        return self._map(address, path)
+        descriptor, name = tempfile.mkstemp(dir=self._folder)
+        os.truncate(descriptor, size)
+        os.close(descriptor)
+        self._paths[address] = Path(name)
+        return self._map(address, Path(name))
 
     def release(self, address: int) -> None:
         del self._maps[address]
-        self._path(address).unlink()
+        self._paths.pop(address).unlink()
 
     def export(self, address: int) -> bytes:
-        return str(self._path(address)).encode()
+        return str(self._paths[address]).encode()
 
     def attach(self, handle: bytes) -> int:
         return self._map(1 << 41 | len(self._maps) << 32, Path(handle.decode()))
@@ -188,9 +194,6 @@ class FakeDevice:
         if not described.nbytes:
             return loaded.new_empty(described.shape, dtype=dtype)
         return loaded[offset : offset + described.nbytes].view(dtype).reshape(described.shape)
-
-    def _path(self, address: int) -> Path:
-        return self._folder / f"{os.getpid()}-{address:x}"
 
     def _map(self, address: int, path: Path) -> int:
         try:

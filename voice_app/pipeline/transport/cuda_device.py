@@ -65,7 +65,6 @@ class CudaDevice:
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
 
     def reaches(self, index: int) -> bool:
-        """Whether memory of GPU `index` can be read from here, and the other way round."""
         return index == self.index or (
             torch.cuda.can_device_access_peer(self.index, index)
             and torch.cuda.can_device_access_peer(index, self.index)

@@ -75,6 +75,10 @@ class Described(NamedTuple):
 class Device(Protocol):
     """One GPU. Addresses are in its memory, or mapped into it. All may raise DeviceError."""
 
+    def reaches(self, index: int) -> bool:
+        """Whether GPU `index` and this one can read each other's memory."""
+        ...
+
     def describe(self, value: object) -> Described | None:
         """None: `value` is no tensor of this GPU."""
         ...
@@ -138,7 +142,11 @@ class CudaIpcOut(SlotPool[_Block]):
         sizes = [slots.size * slots.count for slots in classes]
         self._starts = [sum(sizes[:kind]) for kind in range(len(sizes))]
         self._address: int | None = device.allocate(sum(sizes))
-        handle = base64.urlsafe_b64encode(device.export(self._address)).decode()
+        try:
+            handle = base64.urlsafe_b64encode(device.export(self._address)).decode()
+        except DeviceError:
+            device.release(self._address)
+            raise
         self._origin = f"{PREFIX}{run}/{node}/{handle}"
 
     def wants(self, payload: object) -> bool:

@@ -4,10 +4,6 @@ from dataclasses import dataclass
 
 from voice_app.pipeline.transport.base import TransportKind
 
-AVAILABLE = frozenset(TransportKind) - {TransportKind.CUDA_IPC}
-"""Transports that this build can open; a layout that needs another is refused at start."""
-
-
 LOCALHOST = "localhost"
 """The host of the server process."""
 
@@ -30,6 +26,11 @@ class Place:
     @property
     def on_gpu(self) -> bool:
         return self.device.startswith("cuda")
+
+    @property
+    def gpu(self) -> int:
+        """N of "cuda:N"."""
+        return int(self.device.removeprefix("cuda:"))
 
 
 def route(source: Place, target: Place, *, arrays: bool, peer_access: bool = True) -> TransportKind:
