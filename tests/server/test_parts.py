@@ -1,5 +1,6 @@
 """Small parts by themselves: telephone audio, streams, the playback clock, outbox, buckets, back-channels."""
 
+import asyncio
 import warnings
 
 import numpy as np
@@ -185,6 +186,32 @@ async def test_the_outbox_drops_only_the_audio_of_the_response_that_is_over():
     assert outbox.calm
     outbox.put("x" * 11)
     assert outbox.full
+
+
+async def test_the_outbox_holds_audio_back_and_keeps_the_order():
+    outbox = Outbox(limit=100)
+    for data, response in (("a", None), ("b1", "one"), ("c", None), ("b2", "one")):
+        outbox.put(data, response)
+    outbox.hold_audio("one")
+    assert await outbox.get() == "a"
+    waiting = asyncio.create_task(outbox.get())
+    await asyncio.sleep(0)
+    outbox.put("d")
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    outbox.release_audio()
+    assert [await waiting, *[await outbox.get() for _ in range(3)]] == ["b1", "c", "b2", "d"]
+
+
+async def test_the_outbox_goes_on_when_what_it_held_is_dropped():
+    outbox = Outbox(limit=100)
+    outbox.put("b1", "one")
+    outbox.hold_audio("one")
+    waiting = asyncio.create_task(outbox.get())
+    await asyncio.sleep(0)
+    outbox.put("c")
+    outbox.drop_audio("one")
+    assert await asyncio.wait_for(waiting, 1) == "c"
 
 
 def test_a_bucket_allows_a_burst_and_then_its_rate():

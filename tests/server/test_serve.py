@@ -6,14 +6,18 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 import pytest_asyncio
-from websockets.exceptions import ConnectionClosed
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
 from wire_client import wire_client
 
+from voice_app.server import auth
 from voice_app.server.store.embedded import EmbeddedRedis
 
 pytestmark = [pytest.mark.models, pytest.mark.asyncio(loop_scope="module")]
@@ -40,14 +44,14 @@ class Process:
                 await asyncio.sleep(0.2)
 
 
-async def start(*options: str) -> Process:
+async def start(*options: str, **environment: str) -> Process:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "voice_app", "serve", "--port", str(port), *options]
-    environment = {**os.environ, "VOICE_APP_LOG_FORMAT": "json"}
+    variables = {**os.environ, "VOICE_APP_LOG_FORMAT": "json", **environment}
     process = await asyncio.create_subprocess_exec(
-        *command, env=environment, stderr=asyncio.subprocess.PIPE, limit=1 << 20
+        *command, env=variables, stderr=asyncio.subprocess.PIPE, limit=1 << 20
     )
     return Process(process, port)
 
@@ -65,6 +69,47 @@ async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
             one.process.terminate()
             await one.process.communicate()
     await redis.stop()
+
+
+async def test_other_machines_are_let_in_only_with_keys():
+    server = await start("--host", "0.0.0.0")
+    _, log = await asyncio.wait_for(server.process.communicate(), START_S)
+    assert server.process.returncode == 2
+    assert b"--keys FILE, or --open" in log
+
+
+async def test_secrets_are_never_logged(tmp_path: Path):
+    """Neither keys, however they are shown, nor client secrets, nor resume tokens; at the finest level."""
+    key = "voice-app-test-key-123"
+    (tmp_path / "keys.toml").write_text(f'[keys.alice]\nsha256 = "{auth.hashed(key)}"\n')
+    options = ("--keys", str(tmp_path / "keys.toml"), "--data", str(tmp_path / "data"), "--layout", "single")
+    server = await start(*options, VOICE_APP_LOG="debug")
+    await server.ready()
+    shown = {"Authorization": f"Bearer {key}"}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}/v1/realtime") as http:
+        secret = (await http.post("/client_secrets", headers=shown)).json()["value"]
+        await http.post("/client_secrets", headers={"api-key": "wrong-key-456"})
+    async with wire_client(server.port, "?extensions=resume", additional_headers=shown) as client:
+        token = client.events[0]["session"]["extensions"]["resume"]["token"]
+        await client.say("Hello")
+        await client.send("response.create")
+        await client.until("response.done", 30)
+        await client.send("session.update", session={"type": "realtime", "api_key": key})
+        await client.until("error")
+    async with wire_client(server.port, f"?resume={token}", check=False, additional_headers={"api-key": key}):
+        pass
+    browser = [Subprotocol("realtime"), Subprotocol(f"openai-insecure-api-key.{secret}")]
+    async with wire_client(server.port, subprotocols=browser):
+        pass
+    with pytest.raises(InvalidStatus):
+        await connect(
+            f"ws://127.0.0.1:{server.port}/v1/realtime?resume=sess_1.stolen", subprotocols=browser[:1]
+        )
+    server.process.terminate()
+    _, log = await asyncio.wait_for(server.process.communicate(), 30)
+    assert b"talk begins" in log
+    for secret_text in (key, secret, token.partition(".")[2], "wrong-key-456", "stolen"):
+        assert secret_text.encode() not in log
 
 
 async def test_a_talk_moves_from_process_to_process(servers: tuple[Process, Process]):

@@ -20,7 +20,9 @@ from voice_app.server.session.actions import (
     Close,
     Count,
     DropAudio,
+    HoldAudio,
     Observe,
+    ReleaseAudio,
     Send,
     SendBinary,
     Submit,
@@ -193,7 +195,7 @@ class VirtualTalk:
                 case AskTurnEnd(_, pause):
                     self.asked.append((self.now, pause))
                     self._verdicts.append((self.now + 0.05, pause))
-                case DropAudio() | SendBinary() | Observe() | Count():
+                case HoldAudio() | ReleaseAudio() | DropAudio() | SendBinary() | Observe() | Count():
                     pass
                 case Close():
                     self.closed = action

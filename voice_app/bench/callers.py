@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import socket
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,14 +19,20 @@ from voice_app import audio
 RATE = 24_000
 PACKET_S = 0.02
 SPEECH_LEVEL = 0.02
+UNREAD_BUFFER, READ_BUFFER = 4096, 1 << 20
+"""Bytes that the system is asked to keep for a caller who does not read, and for one who does."""
 
 
 def speech(path: Path) -> np.ndarray:
     """[n] float32 at 24 kHz: a recording without the silence around its words."""
     sound = audio.read(path)
-    samples = audio.resample(sound.samples, sound.sample_rate, RATE)
+    return without_silence(audio.resample(sound.samples, sound.sample_rate, RATE))
+
+
+def without_silence(samples: np.ndarray) -> np.ndarray:
+    """[n] float32 → from the first to the last of them that is loud enough for speech."""
     loud = np.flatnonzero(np.abs(samples) > SPEECH_LEVEL)
-    return samples[loud[0] : loud[-1]]
+    return samples[loud[0] : loud[-1]] if len(loud) else samples
 
 
 def silence(seconds: float) -> np.ndarray:
@@ -55,12 +62,23 @@ class Caller:
     sent_at: list[float] = field(default_factory=list)
     events: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _listening: asyncio.Task[None] | None = None
 
-    async def listen(self) -> None:
+    def listen(self) -> None:
         """Note all that comes, until the connection ends."""
+        raw = self.socket.transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_BUFFER)
+        self._listening = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
         async for message in self.socket:
             self.events.append((time.perf_counter(), json.loads(message)))
             self._changed.set()
+
+    async def hang_up(self) -> None:
+        await self.socket.close()
+        if self._listening is not None:
+            await asyncio.gather(self._listening, return_exceptions=True)
 
     async def speak(self, messages: Sequence[str]) -> None:
         """Send packets in real time."""
@@ -87,14 +105,18 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(port: int) -> AsyncIterator[Caller]:
-    """A caller who listens."""
+async def calling(port: int, *, reads: bool = True) -> AsyncIterator[Caller]:
+    """A caller; one that does not read takes next to nothing until it is told to `listen`."""
+    raw = socket.create_connection(("127.0.0.1", port))
+    if not reads:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, UNREAD_BUFFER)
     url = f"ws://127.0.0.1:{port}/v1/realtime"
-    async with connect(url, max_size=None, compression=None, open_timeout=60) as socket:
-        caller = Caller(socket)
-        listening = asyncio.create_task(caller.listen())
+    options = {"max_size": None, "compression": None, "open_timeout": 60, "max_queue": 16 if reads else 1}
+    async with connect(url, sock=raw, **options) as connection:
+        caller = Caller(connection)
+        if reads:
+            caller.listen()
         try:
             yield caller
         finally:
-            await socket.close()
-            await asyncio.gather(listening, return_exceptions=True)
+            await caller.hang_up()

@@ -29,9 +29,12 @@ class Surroundings:
 
 
 @contextlib.contextmanager
-def free_server(surroundings: Surroundings | None = None) -> Iterator[tuple[int, psutil.Process]]:
+def free_server(
+    surroundings: Surroundings | None = None, options: Sequence[str] = ()
+) -> Iterator[tuple[int, psutil.Process]]:
     """The server over a pipeline that costs nothing. Gives its port and its process."""
-    with _server(lambda port: ["-m", "voice_app.bench.free_server", str(port)], surroundings) as started:
+    module = ["-m", "voice_app.bench.free_server"]
+    with _server(lambda port: [*module, str(port), *options], surroundings) as started:
         yield started
 
 

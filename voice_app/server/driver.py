@@ -31,7 +31,9 @@ from voice_app.server.session.actions import (
     Close,
     Count,
     DropAudio,
+    HoldAudio,
     Observe,
+    ReleaseAudio,
     Send,
     SendBinary,
     Submit,
@@ -169,6 +171,7 @@ class Driver:
 
     async def _part(self, close: Close) -> None:
         """Let what was sent before leave, then close."""
+        self._outbox.release_audio()
         try:
             async with asyncio.timeout(PART_TIMEOUT_S):
                 while self._outbox:
@@ -277,6 +280,10 @@ class Driver:
                 self._outbox.put(data, response)
             case AskTurnEnd(samples, pause):
                 self._start(self._ask_turn_end(samples, pause))
+            case HoldAudio(response):
+                self._outbox.hold_audio(response)
+            case ReleaseAudio():
+                self._outbox.release_audio()
             case DropAudio(response):
                 self._outbox.drop_audio(response)
             case Observe(measure, seconds):

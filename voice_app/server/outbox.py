@@ -24,6 +24,7 @@ class Outbox:
         self._entries: deque[Entry] = deque()
         self._bytes = 0
         self._filled = asyncio.Event()
+        self._held: str | None = None
 
     @property
     def calm(self) -> bool:
@@ -40,14 +41,24 @@ class Outbox:
         self._bytes += len(data)
         self._filled.set()
 
+    def hold_audio(self, response: str) -> None:
+        """Let no audio of `response` leave for now, nor, so that the order stays, what comes after it."""
+        self._held = response
+
+    def release_audio(self) -> None:
+        """Go on."""
+        self._held = None
+        self._filled.set()
+
     def drop_audio(self, response: str) -> None:
         """Forget the audio of `response`."""
         self._entries = deque(entry for entry in self._entries if entry.response != response)
         self._bytes = sum(len(entry.data) for entry in self._entries)
+        self._filled.set()
 
     async def get(self) -> str | bytes:
         """The next, once there is one."""
-        while not self._entries:
+        while not self._entries or (self._held is not None and self._entries[0].response == self._held):
             self._filled.clear()
             await self._filled.wait()
         entry = self._entries.popleft()

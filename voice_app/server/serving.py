@@ -31,9 +31,9 @@ from voice_app.server.store.redis_store import RedisStore
 
 log = logging.getLogger(__name__)
 
-SEND_BUFFER_BYTES = 128 << 10
-"""Of each connection in the kernel: with the system's default of megabytes, a client that does not read
-would still be sent a minute of audio that nobody stops any more."""
+SEND_BUFFER_BYTES = 32 << 10
+"""Of each connection in the kernel, which makes it twice that, a second of audio: with the default of
+megabytes, a client that does not read would still be sent a minute of audio that nobody stops any more."""
 PACKS_WITH_WORDS = ("local",)
 """Packs that tell what the user was heard to say."""
 

@@ -27,6 +27,18 @@ class SendBinary:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldAudio:
+    """Send none of this response's audio for now, nor what was to be sent after it."""
+
+    response: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAudio:
+    """Send what was held."""
+
+
+@dataclass(frozen=True, slots=True)
 class DropAudio:
     """Send none of this response's audio that has not left yet."""
 
@@ -97,4 +109,16 @@ class Count:
     label: str
 
 
-Action = Send | SendBinary | DropAudio | Submit | Cancel | AskTurnEnd | Close | Observe | Count
+Action = (
+    Send
+    | SendBinary
+    | HoldAudio
+    | ReleaseAudio
+    | DropAudio
+    | Submit
+    | Cancel
+    | AskTurnEnd
+    | Close
+    | Observe
+    | Count
+)

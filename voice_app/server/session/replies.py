@@ -6,7 +6,7 @@ from voice_app import messages as m
 from voice_app.errors import VoiceAppError
 from voice_app.server.protocol import server_events as events
 from voice_app.server.session import prompt
-from voice_app.server.session.actions import Cancel, Count, Submit, Tally
+from voice_app.server.session.actions import Cancel, Count, DropAudio, HoldAudio, ReleaseAudio, Submit, Tally
 from voice_app.server.session.context import Context
 from voice_app.server.session.conversation import Item
 from voice_app.server.session.job import Job
@@ -26,6 +26,8 @@ class Replies:
         self._speculated: m.TurnId | None = None
         self._playing: Job | None = None
         """The spoken reply of the conversation that has the listener's ear, made or still being made."""
+        self._held = False
+        """It is held."""
 
     # ---------------------------------------------------------------------------------------- what is
 
@@ -133,6 +135,7 @@ class Replies:
     def _begin(self, job: Job, heard_item: str | None, now: float, spoke_until: float | None) -> Response:
         if job.spec.in_conversation:
             # An earlier reply that still plays is now history.
+            self._let_go()
             self._playing = job if job.spec.spoken else None
         response = job.begin(heard_item, now, spoke_until)
         self._tell_allowance()
@@ -179,14 +182,23 @@ class Replies:
 
     def hold(self) -> None:
         """Send no more audio for now."""
-        if self._playing is not None and self._playing.voice is not None:
-            self._playing.voice.held = True
+        job = self._playing
+        if job is not None and job.voice is not None and job.response is not None:
+            job.voice.held = self._held = True
+            self._context.act(HoldAudio(job.response.id))
 
     def release(self, now: float) -> None:
         """Go on where it was held."""
         if self._playing is not None and self._playing.voice is not None:
             self._playing.voice.held = False
+        self._let_go()
         self.pump(now)
+
+    def _let_go(self) -> None:
+        """Nothing is held any more."""
+        if self._held:
+            self._held = False
+            self._context.act(ReleaseAudio())
 
     def interrupt(self, now: float) -> None:
         """The user took the floor: the reply's work and audio end here."""
@@ -209,6 +221,8 @@ class Replies:
             return
         if job.response.message.id == item_id and job.voice is not None:
             job.voice.stop(now)
+            self._context.act(DropAudio(job.response.id))
+            self._let_go()
             self._playing = None
 
     def stop_all(self, now: float) -> None:
@@ -221,6 +235,7 @@ class Replies:
 
     def _stop(self, job: Job) -> None:
         if job is self._playing:
+            self._let_go()
             self._playing = None
         running = self._jobs.pop(job.turn, None)
         if running is not None and not job.made:
