@@ -9,13 +9,25 @@ from hypothesis.extra import numpy as hnp
 
 from voice_app import messages as m
 from voice_app.messages import Stage, TurnId
-from voice_app.pipeline.control import INLINE_LIMIT, DataReady, Edge, Malformed, from_bytes, to_bytes
+from voice_app.pipeline.control import (
+    INLINE_LIMIT,
+    DataReady,
+    Edge,
+    Lane,
+    Malformed,
+    from_bytes,
+    lane_key,
+    read_lane,
+    to_bytes,
+)
 from voice_app.pipeline.transport.codec import ALIGN, Aside, AsideDecoder, TooLargeInline, set_aside
 
 _DTYPES = st.sampled_from(["f2", "<f4", ">f4", "f8", "i8", "i4", ">u2", "u1", "i1", "?", "c8"])
 _ARRAYS = hnp.arrays(_DTYPES, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=9))
 _MEDIA = m.Media("k", "audio")
-_EDGE = Edge(TurnId("s", "t"), Stage.AUDIO_ENCODER, Stage.THINKER)
+_LANE = Lane(
+    Edge(TurnId("s", "t"), Stage.AUDIO_ENCODER, Stage.THINKER), "sender", True, 1.5, {Stage.THINKER: "t.1"}
+)
 
 
 def _embeddings(rows: np.ndarray, deepstack: np.ndarray | None = None, text: str = "ü") -> m.Embeddings:
@@ -23,14 +35,14 @@ def _embeddings(rows: np.ndarray, deepstack: np.ndarray | None = None, text: str
 
 
 def _ready(payload: m.Embeddings) -> DataReady:
-    return DataReady(_EDGE, 7, "sender", True, 1.5, payload)
+    return DataReady(lane_key(_LANE), 7, payload)
 
 
 def _through_message(payload: m.Embeddings) -> m.Embeddings:
     back = from_bytes(to_bytes(_ready(payload)))
     assert isinstance(back, DataReady)
     assert isinstance(back.payload, m.Embeddings)
-    assert (back.edge, back.seq, back.speech, back.submitted) == (_EDGE, 7, True, 1.5)
+    assert (read_lane(back.lane), back.seq) == (_LANE, 7)
     return back.payload
 
 
@@ -138,7 +150,7 @@ def test_references_that_make_no_sense_are_refused(reference: object) -> None:
 )
 def test_arrays_that_make_no_sense_are_malformed(array: object) -> None:
     whole = msgspec.to_builtins(_ready(_embeddings(np.ones(4))), enc_hook=lambda value: None)
-    message = whole | {"payload": _mel_frames(array)}
+    message = whole | {"lane": lane_key(_LANE), "payload": _mel_frames(array)}
     with pytest.raises(Malformed):
         from_bytes(msgspec.msgpack.encode(message))
     good = message | {"payload": _mel_frames(["<f4", [4], bytes(16)])}

@@ -32,7 +32,7 @@ class OneLane(RuleBasedStateMachine):
         self.acks: list[int] = []
         self.sent = 0
 
-    @precondition(lambda self: self.window.has_credit)
+    @precondition(lambda self: self.window.credit)
     @rule()
     def send(self) -> None:
         seq = self.window.next

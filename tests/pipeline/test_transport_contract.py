@@ -17,7 +17,7 @@ from transport_ends import KINDS, Ends, payload
 
 from voice_app import messages as m
 from voice_app.errors import ConfigError, TransferFailed
-from voice_app.pipeline.control import DataInSlot, Edge, from_bytes, to_bytes
+from voice_app.pipeline.control import DataInSlot, from_bytes, to_bytes
 from voice_app.pipeline.transport import mooncake
 from voice_app.pipeline.transport.base import Incoming, Outgoing, Parcel, SlotRef
 
@@ -127,8 +127,7 @@ def _plain(value: object) -> object:
 
 def _crossed(parcel: Parcel) -> Parcel:
     """As it is after the wire."""
-    edge = Edge(m.TurnId("s", "t"), m.Stage.THINKER, m.Stage.TALKER_AR)
-    sent = DataInSlot(edge, 0, "sender", True, 0.0, msgspec.Raw(parcel.head), parcel.slot)
+    sent = DataInSlot(b"lane", 0, msgspec.Raw(parcel.head), parcel.slot)
     back = from_bytes(to_bytes(sent))
     assert isinstance(back, DataInSlot)
     return Parcel(head=back.head, slot=back.slot)

@@ -23,7 +23,17 @@ from voice_app.errors import ConfigError, TransferFailed, TurnCancelled
 from voice_app.messages import Stage, TurnId
 from voice_app.pipeline import rundir
 from voice_app.pipeline.client import PipelineClient
-from voice_app.pipeline.control import DataReady, Edge, EndTurn, Shutdown, from_bytes, to_bytes
+from voice_app.pipeline.control import (
+    AckRequest,
+    DataReady,
+    Edge,
+    EndTurn,
+    Lane,
+    Shutdown,
+    from_bytes,
+    lane_key,
+    to_bytes,
+)
 from voice_app.pipeline.rundir import RunDir
 from voice_app.pipeline.wire import HIGH_WATER, Wire
 
@@ -38,11 +48,18 @@ JUNK = [
         (
             {"type": "no such message"},
             {"type": "end", "turn": {"session": 1, "turn": "t"}},
-            {"type": "ready", "edge": [{"session": "s", "turn": "t"}, "thinker", "no such stage"]},
+            {"type": "ready", "lane": "a text", "seq": 0},
             ["end"],
         ),
     ),
 ]
+_NO_LANE = msgspec.msgpack.encode([[{"session": "s", "turn": "t"}, "thinker", "no such stage"], "text"])
+NO_LANE = [
+    to_bytes(DataReady(b"\xc1", 0, m.TokenId(5))),
+    to_bytes(DataReady(_NO_LANE, 0, m.TokenId(5))),
+    to_bytes(AckRequest(_NO_LANE, (0,))),
+]
+"""Messages about payloads of no turn and no edge."""
 
 
 def test_malformed_messages_are_dropped_counted_and_logged_once(
@@ -70,15 +87,17 @@ async def test_a_worker_survives_malformed_messages() -> None:
         folder = f"{os.environ['VOICE_APP_RUN_DIR']}/voice-app-run-{run}"
         strangers = [_stranger(f"ipc://{folder}/{node}") for node in ("text.0", "voice.0", "server.0")]
         for stranger in strangers:
-            for junk in JUNK * 3:
+            for junk in (JUNK + NO_LANE) * 3:
                 stranger.send(junk)
         answer = await read(client.submit(request("still well")))
         assert answer.voice == "still well"
         workers = client.status().workers
         await until(
-            lambda: all(w.hand_off.malformed == 3 * len(JUNK) for w in client.status().workers.values())
+            lambda: all(
+                w.hand_off.malformed == 3 * len(JUNK + NO_LANE) for w in client.status().workers.values()
+            )
         )
-        await until(lambda: client.status().hand_off.malformed == 3 * len(JUNK))
+        await until(lambda: client.status().hand_off.malformed == 3 * len(JUNK + NO_LANE))
         assert [w.pid for w in client.status().workers.values()] == [w.pid for w in workers.values()]
         for stranger in strangers:
             stranger.close(0)
@@ -93,10 +112,10 @@ async def test_what_comes_of_an_older_generation_is_dropped_and_counted() -> Non
         voice, server = (_stranger(f"ipc://{folder}/{node}") for node in ("voice.0", "server.0"))
         for generation in range(newest.generation + 1):
             old = msgspec.structs.replace(newest, generation=generation)
-            late = Edge(old, Stage.THINKER, Stage.TALKER_AR)
-            voice.send(to_bytes(DataReady(late, 0, "text", True, 0.0, m.TokenVector(5, np.ones(4)))))
-            late = Edge(old, Stage.DECODE, None)
-            server.send(to_bytes(DataReady(late, 0, "text", True, 0.0, m.TextDelta("old"))))
+            late = lane_key(Lane(Edge(old, Stage.THINKER, Stage.TALKER_AR), "text", True, 0.0))
+            voice.send(to_bytes(DataReady(late, 0, m.TokenVector(5, np.ones(4)))))
+            late = lane_key(Lane(Edge(old, Stage.DECODE, None), "text", True, 0.0))
+            server.send(to_bytes(DataReady(late, 0, m.TextDelta("old"))))
         answer = await read(client.submit(request("newer", turn="t", generation=5)))
         assert answer.voice == answer.text == "newer"
         await until(lambda: client.status().workers["voice"].hand_off.stale == 5)

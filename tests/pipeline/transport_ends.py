@@ -23,10 +23,10 @@ import torch
 from voice_app import messages as m
 from voice_app.models.qwen3_omni import arrays  # noqa: F401  (tensors have a way to the host)
 from voice_app.pipeline.carriers import LocalCarrier
-from voice_app.pipeline.control import Edge
-from voice_app.pipeline.credits import SlotClass
+from voice_app.pipeline.control import Edge, Lane, lane_key
+from voice_app.pipeline.credits import SlotClass, Window
 from voice_app.pipeline.inlet import Delivery
-from voice_app.pipeline.outlet import TurnOut
+from voice_app.pipeline.outlet import LaneOut
 from voice_app.pipeline.transport import shm
 from voice_app.pipeline.transport.base import Incoming, Outgoing, Parcel, SlotRef
 from voice_app.pipeline.transport.cuda_device import CudaDevice
@@ -245,10 +245,11 @@ class _Carried:
 
     def pack(self, payload: object) -> Parcel | None:
         edge = Edge(m.TurnId("s", "t"), m.Stage.THINKER, m.Stage.TALKER_AR)
-        turn = TurnOut(speech=True, submitted=0.0, first_in=0.0, nodes={})
+        lane = Lane(edge, "here", True, 0.0)
+        out = LaneOut(lane, lane_key(lane), "here", self._carrier, Window(1), False)
         with self._lock:
             seq = len(self._delivered)
-            assert self._carrier.carry(edge, seq, turn, payload, inline=False)
+            assert self._carrier.carry(out, seq, payload, inline=False)
         return Parcel(head=b"", slot=SlotRef("reference", seq, 0, 0))
 
     def free(self, slot: SlotRef) -> bool:

@@ -25,10 +25,10 @@ from voice_app.bench.edge_peer import BATCH
 from voice_app.bench.report import Goal, median, percentile, print_goals, print_table, write_json
 from voice_app.messages import Stage, TokenId, TokenVector, TurnId
 from voice_app.pipeline.carriers import LocalCarrier, RemoteCarrier
-from voice_app.pipeline.control import INLINE_LIMIT, DataAck, Edge
+from voice_app.pipeline.control import INLINE_LIMIT, DataAck
 from voice_app.pipeline.fence import Fence
 from voice_app.pipeline.inlet import Delivery
-from voice_app.pipeline.outlet import Carriers, Outlet, TurnOut
+from voice_app.pipeline.outlet import Carriers, LaneOut, Outlet
 from voice_app.pipeline.rundir import RunDir
 from voice_app.pipeline.transport.shm import SharedMemoryOut
 from voice_app.pipeline.wire import Wire
@@ -146,8 +146,8 @@ class Raw:
 class _SlotCarrier(RemoteCarrier):
     """Puts every payload into a slot, however small."""
 
-    def carry(self, edge: Edge, seq: int, turn: TurnOut, payload: object, *, inline: bool) -> bool:
-        return self._carry_in_slot(edge, seq, turn, payload)
+    def carry(self, out: LaneOut, seq: int, payload: object, *, inline: bool) -> bool:
+        return self._carry_in_slot(out, seq, payload)
 
 
 class Ours:
@@ -162,7 +162,7 @@ class Ours:
         self._wire.connect("receiver", address)
         self._pool = SharedMemoryOut(run_dir.run, f"sender-{name}.0")
         carrier = (RemoteCarrier if name == "inline" else _SlotCarrier)(
-            "sender", "receiver", self._wire, None if name == "inline" else self._pool
+            "receiver", self._wire, None if name == "inline" else self._pool
         )
         self._outlet = _outlet({stage: {"receiver": carrier} for stage in (Stage.DECODE, Stage.TALKER_AR)})
 
@@ -192,6 +192,7 @@ def _outlet(carriers: Carriers) -> Outlet:
     """The thinker's sending end, with one open turn."""
     ids, vectors = (Stage.DECODE,), (Stage.TALKER_AR,)
     outlet = Outlet(
+        "sender",
         Stage.THINKER,
         carriers,
         {TokenId: (ids, ids), TokenVector: (vectors, vectors)},

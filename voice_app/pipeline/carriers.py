@@ -1,14 +1,15 @@
 """How an outlet's payloads get to their target: by reference within the process, else over the wire."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 
 from voice_app.errors import TransferFailed
-from voice_app.pipeline.control import AckRequest, DataInSlot, DataReady, Edge
+from voice_app.pipeline.control import AckRequest, DataInSlot, DataReady, Edge, LaneKey
 from voice_app.pipeline.inlet import Delivery, Release
-from voice_app.pipeline.outlet import ACK_PATIENCE_S, Outlet, TurnOut
+from voice_app.pipeline.outlet import ACK_PATIENCE_S, LaneOut, Outlet
 from voice_app.pipeline.transport.base import Outgoing, SlotRef
 from voice_app.pipeline.transport.codec import TooLargeInline
 from voice_app.pipeline.wire import Wire
@@ -24,16 +25,15 @@ class LocalCarrier:
         self.outlet: Outlet | None = None
         """Where the credit goes back to; set once the outlet exists."""
 
-    def carry(self, edge: Edge, seq: int, turn: TurnOut, payload: object, *, inline: bool) -> bool:
+    def carry(self, out: LaneOut, seq: int, payload: object, *, inline: bool) -> bool:
         assert self.outlet is not None
-        release = Release(self.outlet.consumed, edge, seq)
-        self._deliver(Delivery(edge, payload, turn.speech, turn.submitted, release, turn.nodes))
+        self._deliver(Delivery(out.lane, payload, Release(self.outlet.consumed, out.lane.edge, seq)))
         return True
 
     def acked(self, edge: Edge, seq: int) -> None:
         return None
 
-    def ended(self, edge: Edge, now: float) -> None:
+    def ended(self, out: LaneOut, now: float) -> None:
         return None
 
     def tick(self, now: float) -> None:
@@ -42,7 +42,7 @@ class LocalCarrier:
     def node_gone(self, node: str) -> None:
         return None
 
-    def request_acks(self, edge: Edge, seqs: tuple[int, ...]) -> None:
+    def request_acks(self, key: LaneKey, seqs: tuple[int, ...]) -> None:
         return None
 
 
@@ -53,48 +53,50 @@ class _Lease(NamedTuple):
     slot: SlotRef
 
 
-class RemoteCarrier:
-    """From the process `sender` to another, `node`. Used under its outlet's lock. Large payloads lie in
-    `pool`; None: they travel within their messages."""
+@dataclass(slots=True, eq=False)
+class _Ended:
+    """A lane whose turn is over, with slots still out; `asked`: when they were last asked after."""
 
-    def __init__(self, sender: str, node: str, wire: Wire, pool: Outgoing | None) -> None:
-        self._sender = sender
+    key: LaneKey
+    asked: float
+
+
+class RemoteCarrier:
+    """To the process `node`. Used under its outlet's lock. Large payloads lie in `pool`; None: they travel
+    within their messages."""
+
+    def __init__(self, node: str, wire: Wire, pool: Outgoing | None) -> None:
         self.node = node
         self._wire = wire
         self._pool = pool
         self._leases: dict[Edge, dict[int, _Lease]] = {}
-        self._ended: dict[Edge, float] = {}
-        """Edges of turns that are over with slots still out, and when they were last asked after."""
+        self._ended: dict[Edge, _Ended] = {}
         self.refused = False
         """A payload found no slot since this was last reset."""
 
-    def carry(self, edge: Edge, seq: int, turn: TurnOut, payload: Any, *, inline: bool) -> bool:
+    def carry(self, out: LaneOut, seq: int, payload: Any, *, inline: bool) -> bool:
         if self._pool is not None and not inline and self._pool.wants(payload):
-            return self._carry_in_slot(edge, seq, turn, payload)
-        message = DataReady(edge, seq, self._sender, turn.speech, turn.submitted, payload, turn.nodes)
+            return self._carry_in_slot(out, seq, payload)
+        message = DataReady(out.key, seq, payload)
         try:
             self._wire.send(self.node, message, any_size=inline or self._pool is None)
         except TooLargeInline:
-            return self._carry_in_slot(edge, seq, turn, payload)
+            return self._carry_in_slot(out, seq, payload)
         return True
 
-    def _carry_in_slot(self, edge: Edge, seq: int, turn: TurnOut, payload: object) -> bool:
+    def _carry_in_slot(self, out: LaneOut, seq: int, payload: object) -> bool:
         pool = self._pool
         assert pool is not None
         parcel = pool.pack(payload)
         if parcel is None:
             self.refused = True
             return False
-        head = msgspec.Raw(parcel.head)
-        message = DataInSlot(
-            edge, seq, self._sender, turn.speech, turn.submitted, head, parcel.slot, turn.nodes
-        )
         try:
-            self._wire.send(self.node, message)
+            self._wire.send(self.node, DataInSlot(out.key, seq, msgspec.Raw(parcel.head), parcel.slot))
         except TransferFailed:
             pool.free(parcel.slot)  # Nobody was told of it.
             raise
-        self._leases.setdefault(edge, {})[seq] = _Lease(pool, parcel.slot)
+        self._leases.setdefault(out.lane.edge, {})[seq] = _Lease(pool, parcel.slot)
         return True
 
     def acked(self, edge: Edge, seq: int) -> None:
@@ -106,23 +108,24 @@ class RemoteCarrier:
             self._leases.pop(edge, None)
             self._ended.pop(edge, None)
 
-    def ended(self, edge: Edge, now: float) -> None:
-        for lease in self._leases.get(edge, {}).values():
-            lease.pool.quarantine(lease.slot)
-        if edge in self._leases:
-            self._ended[edge] = now
+    def ended(self, out: LaneOut, now: float) -> None:
+        leases = self._leases.get(out.lane.edge)
+        if leases is not None:
+            for lease in leases.values():
+                lease.pool.quarantine(lease.slot)
+            self._ended[out.lane.edge] = _Ended(out.key, now)
 
-    def request_acks(self, edge: Edge, seqs: tuple[int, ...]) -> None:
+    def request_acks(self, key: LaneKey, seqs: tuple[int, ...]) -> None:
         try:
-            self._wire.send(self.node, AckRequest(self._sender, edge, seqs))
+            self._wire.send(self.node, AckRequest(key, seqs))
         except TransferFailed:
             return  # The node is gone or stuck; its end, or the turn's deadline, settles it.
 
     def tick(self, now: float) -> None:
-        for edge, asked in self._ended.items():
-            if now - asked >= ACK_PATIENCE_S:
-                self._ended[edge] = now
-                self.request_acks(edge, tuple(self._leases[edge]))
+        for edge, ended in self._ended.items():
+            if now - ended.asked >= ACK_PATIENCE_S:
+                ended.asked = now
+                self.request_acks(ended.key, tuple(self._leases[edge]))
 
     def node_gone(self, node: str) -> None:
         if node != self.node:

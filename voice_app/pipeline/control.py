@@ -4,6 +4,7 @@ Each crosses as one ZMQ message: its msgpack, small arrays within. Everything is
 In `source` and `target` None stands for the client, who gives requests and takes events.
 """
 
+import functools
 from typing import Literal
 
 import msgspec
@@ -28,32 +29,42 @@ class Edge(msgspec.Struct, frozen=True, array_like=True):
     target: Stage | None
 
 
-class DataReady(msgspec.Struct, frozen=True, gc=False, tag="ready", omit_defaults=True):
-    """Node `sender` to receiver: payload number `seq` (from 0) of `edge`, within this message.
+class Lane(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """What all payloads of one turn that the node `sender` sends over one edge have in common.
 
-    `submitted`: when the client submitted the turn, in seconds of the host's monotonic clock.
+    `submitted`: when the client submitted the turn, in seconds of the sender's monotonic clock.
     `nodes`: the turn's own node of each stage that has replicas."""
 
     edge: Edge
-    seq: int
     sender: str
     speech: bool
     submitted: float
-    payload: StagePayload | StageEvent
     nodes: dict[Stage, str] = {}
+
+
+LaneKey = bytes
+"""A `Lane`, encoded: once by its sender; decoded once by its receiver, who knows it again by its bytes."""
+
+
+class DataReady(msgspec.Struct, frozen=True, gc=False, tag="ready", omit_defaults=True):
+    """Sender to receiver: payload number `seq` (from 0) of `lane`, within this message.
+
+    `ahead`: noted by the receiver, how many seconds the sender's clock is ahead of its own."""
+
+    lane: LaneKey
+    seq: int
+    payload: StagePayload | StageEvent
+    ahead: float = 0.0
 
 
 class DataInSlot(msgspec.Struct, frozen=True, gc=False, tag="in_slot", omit_defaults=True):
     """`DataReady` for a payload whose arrays lie in `slot`; `head` is the rest of it, encoded."""
 
-    edge: Edge
+    lane: LaneKey
     seq: int
-    sender: str
-    speech: bool
-    submitted: float
     head: msgspec.Raw
     slot: SlotRef
-    nodes: dict[Stage, str] = {}
+    ahead: float = 0.0
 
 
 class DataAck(msgspec.Struct, frozen=True, tag="ack"):
@@ -67,10 +78,9 @@ class DataAck(msgspec.Struct, frozen=True, tag="ack"):
 
 
 class AckRequest(msgspec.Struct, frozen=True, tag="ack_request"):
-    """Node `sender` to receiver: no ack came for `seqs` in a while; answer for those not held any more."""
+    """Sender to receiver: no ack came for `seqs` in a while; answer for those not held any more."""
 
-    sender: str
-    edge: Edge
+    lane: LaneKey
     seqs: tuple[int, ...]
 
 
@@ -207,9 +217,24 @@ INLINE_LIMIT = 32 * 1024
 """An array of up to so many bytes travels within its message. `voice-app bench edges` measures both ways: at
 16 KB they are equal, at 64 KB a slot takes 0.5 to 0.9 of the time."""
 
-_small = msgspec.msgpack.Encoder(enc_hook=lambda value: inline(value, INLINE_LIMIT))
-_any_size = msgspec.msgpack.Encoder(enc_hook=lambda value: inline(value, None))
+_small = msgspec.msgpack.Encoder(enc_hook=functools.partial(inline, limit=INLINE_LIMIT))
+_any_size = msgspec.msgpack.Encoder(enc_hook=inline)
 _decoder = msgspec.msgpack.Decoder(Control, dec_hook=read_inline)
+_lane_encoder = msgspec.msgpack.Encoder()
+_lane_decoder = msgspec.msgpack.Decoder(Lane)
+
+
+def lane_key(lane: Lane) -> LaneKey:
+    """`lane` as its messages name it."""
+    return _lane_encoder.encode(lane)
+
+
+def read_lane(key: LaneKey) -> Lane:
+    """The lane. Raises Malformed."""
+    try:
+        return _lane_decoder.decode(key)
+    except msgspec.DecodeError as error:
+        raise Malformed(str(error)) from error
 
 
 def to_bytes(message: Control, *, any_size: bool = False) -> bytes:

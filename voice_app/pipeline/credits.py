@@ -30,30 +30,27 @@ def window_limit(source: Stage | None, target: Stage | None) -> int:
 class Window:
     """The sender's count of one turn on one edge."""
 
-    __slots__ = ("_limit", "_next", "_sent_at")
+    __slots__ = ("_sent_at", "credit", "next")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._next = 0
-        self._sent_at: dict[int, float] = {}
-
-    @property
-    def has_credit(self) -> bool:
-        return len(self._sent_at) < self._limit
-
-    @property
-    def next(self) -> int:
+        self.credit = limit
+        """How many more may be sent now."""
+        self.next = 0
         """The sequence number of the next payload."""
-        return self._next
+        self._sent_at: dict[int, float] = {}
 
     def take(self, now: float) -> None:
         """Payload `next` was sent at `now`."""
-        self._sent_at[self._next] = now
-        self._next += 1
+        self._sent_at[self.next] = now
+        self.next += 1
+        self.credit -= 1
 
     def give_back(self, seq: int) -> bool:
         """The ack of `seq` came. False: it is not out (doubled, late, or made up)."""
-        return self._sent_at.pop(seq, None) is not None
+        if self._sent_at.pop(seq, None) is None:
+            return False
+        self.credit += 1
+        return True
 
     def overdue(self, now: float, patience: float) -> tuple[int, ...]:
         """What has been out longer than `patience`; each is named again only after as long again."""

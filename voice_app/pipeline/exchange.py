@@ -16,6 +16,7 @@ from voice_app.pipeline.control import (
     DataInSlot,
     DataReady,
     HandOffStats,
+    Malformed,
     PeerDown,
     PeerUp,
 )
@@ -70,7 +71,7 @@ class Exchange:
         routes = _routes(source)
         targets = {target for spoken in routes.values() for target in spoken[True]}
         carriers = {target: self._carriers(source, target) for target in targets}
-        outlet = Outlet(source, carriers, routes, self.fence, self._clock, wake, self._fail)
+        outlet = Outlet(self._node, source, carriers, routes, self.fence, self._clock, wake, self._fail)
         for carrier in (carrier for there in carriers.values() for carrier in there.values()):
             if isinstance(carrier, LocalCarrier):
                 carrier.outlet = outlet
@@ -79,6 +80,13 @@ class Exchange:
 
     def handle(self, message: Control) -> bool:
         """Take a message of the hand-off; False: it is for somebody else. For the receiving thread."""
+        try:
+            return self._handle(message)
+        except Malformed as error:
+            self._wire.dropped(error)
+            return True
+
+    def _handle(self, message: Control) -> bool:
         match message:
             case DataReady() | DataInSlot():
                 self.inlet.ready(message)
@@ -154,7 +162,7 @@ class Exchange:
             return LocalCarrier(self._deliver)
         # The client's consumer may hold an event as long as it likes: it must not hold a slot.
         pool = None if target is None else self._pools(source, target, node)
-        carrier = RemoteCarrier(self._node, node, self._wire, pool)
+        carrier = RemoteCarrier(node, self._wire, pool)
         self._remote.append(carrier)
         return carrier
 

@@ -9,8 +9,17 @@ from typing import Any
 import msgspec
 
 from voice_app.errors import TransferFailed, VoiceAppError
-from voice_app.messages import Stage, TurnId
-from voice_app.pipeline.control import AckRequest, DataAck, DataInSlot, DataReady, Edge
+from voice_app.messages import TurnId
+from voice_app.pipeline.control import (
+    AckRequest,
+    DataAck,
+    DataInSlot,
+    DataReady,
+    Edge,
+    Lane,
+    LaneKey,
+    read_lane,
+)
 from voice_app.pipeline.credits import Arrival, Arrivals, window_limit
 from voice_app.pipeline.fence import Fence
 from voice_app.pipeline.fetching import Fetching
@@ -18,11 +27,11 @@ from voice_app.pipeline.transport.base import Incoming, Parcel, SlotRef
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
-    """One turn on one edge into this process."""
+class _LaneIn:
+    """The receiver's end of a lane."""
 
-    edge: Edge
-    sender: str
+    key: LaneKey
+    lane: Lane
     arrivals: Arrivals
     in_slots: dict[int, SlotRef] = field(default_factory=dict)
     """Payloads on their way to their consumer, or with it, that lie in the sender's slots."""
@@ -55,13 +64,13 @@ class Release:
 class Delivery(msgspec.Struct, gc=False):
     """A payload that arrived. `release` as in `StageInput`."""
 
-    edge: Edge
+    lane: Lane
     payload: object
-    speech: bool
-    submitted: float
     release: Release
-    nodes: dict[Stage, str] = {}
-    """As in `DataReady`."""
+
+    @property
+    def edge(self) -> Edge:
+        return self.lane.edge
 
 
 class Inlet:
@@ -84,53 +93,53 @@ class Inlet:
         self._fail = fail
         self._fetching = Fetching()
         self._lock = threading.Lock()
-        self._lanes: dict[Edge, _Lane] = {}
+        self._lanes: dict[LaneKey, _LaneIn] = {}
         self.stale = 0
         """Payloads of turns that were over."""
         self.repeated = 0
         """Payloads that came twice."""
 
     def ready(self, message: DataReady | DataInSlot) -> None:
-        """Take what a sender announced."""
-        edge, seq = message.edge, message.seq
-        lane = self._lanes.get(edge) or self._open_lane(edge, message.sender)
-        if lane is None or lane.ended:
+        """Take what a sender announced. Raises Malformed."""
+        into = self._lanes.get(message.lane) or self._open_lane(message)
+        if into.ended:
             self.stale += 1
-            self._acknowledge(message.sender, DataAck(edge, (seq,)))
+            self._acknowledge(into.lane.sender, DataAck(into.lane.edge, (message.seq,)))
             return
         with self._lock:
-            arrival = lane.arrivals.accept(seq)
+            arrival = into.arrivals.accept(message.seq)
         if arrival is Arrival.FRESH:
-            self._take(lane, message)
+            self._take(into, message)
         elif arrival is Arrival.AGAIN:
             self.repeated += 1
         else:
-            lost = f"{edge.source or 'client'} → {edge.target or 'client'}: a payload before {seq} was lost"
-            self._fail(edge.turn, TransferFailed(lost))
+            edge = into.lane.edge
+            what = f"{edge.source or 'client'} → {edge.target or 'client'}"
+            self._fail(edge.turn, TransferFailed(f"{what}: a payload before {message.seq} was lost"))
 
     def asked(self, request: AckRequest) -> None:
-        """Answer a sender that misses acks. What a consumer still holds is not answered."""
-        edge = request.edge
+        """Answer a sender that misses acks. What a consumer still holds is not answered. Raises Malformed."""
+        lane = read_lane(request.lane)
         with self._lock:
-            lane = self._lanes.get(edge)
-            if lane is not None:
-                done, lost = lane.arrivals.answer(request.seqs)
-            elif self._fence.admits(edge.turn):
+            into = self._lanes.get(request.lane)
+            if into is not None:
+                done, lost = into.arrivals.answer(request.seqs)
+            elif self._fence.admits(lane.edge.turn):
                 done, lost = (), request.seqs  # Nothing ever came.
             else:
                 done, lost = request.seqs, ()  # The turn is over and nothing of it is held.
         if done:
-            self._acknowledge(request.sender, DataAck(edge, done))
+            self._acknowledge(lane.sender, DataAck(lane.edge, done))
         if lost:
-            self._acknowledge(request.sender, DataAck(edge, lost, "lost"))
+            self._acknowledge(lane.sender, DataAck(lane.edge, lost, "lost"))
 
     def ended(self, turn: TurnId) -> None:
         """The turn is over (its fence is up): forget it, but for slots that are still read."""
         with self._lock:
-            for lane in [lane for lane in self._lanes.values() if lane.edge.turn == turn]:
-                lane.ended = True
-                if not lane.in_slots:
-                    del self._lanes[lane.edge]
+            for into in [into for into in self._lanes.values() if into.lane.edge.turn == turn]:
+                into.ended = True
+                if not into.in_slots:
+                    del self._lanes[into.key]
 
     def peer_down(self, node: str) -> None:
         """The process `node` is gone."""
@@ -140,37 +149,44 @@ class Inlet:
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def _open_lane(self, edge: Edge, sender: str) -> _Lane | None:
-        if not self._fence.admits(edge.turn):
-            return None
-        lane = self._lanes[edge] = _Lane(edge, sender, Arrivals(window_limit(edge.source, edge.target)))
-        return lane
+    def _open_lane(self, message: DataReady | DataInSlot) -> _LaneIn:
+        """That of `message`, the first of it; ended and not kept if the turn is over."""
+        lane = read_lane(message.lane)
+        if message.ahead:
+            lane = msgspec.structs.replace(lane, submitted=lane.submitted - message.ahead)
+        edge = lane.edge
+        into = _LaneIn(message.lane, lane, Arrivals(window_limit(edge.source, edge.target)))
+        if self._fence.admits(edge.turn):
+            self._lanes[into.key] = into
+        else:
+            into.ended = True
+        return into
 
-    def _take(self, lane: _Lane, message: DataReady | DataInSlot) -> None:
+    def _take(self, into: _LaneIn, message: DataReady | DataInSlot) -> None:
         """Open it: at once, or where waiting for it holds nothing else up."""
-        waits = lane.waiting > 0
+        waits = into.waiting > 0
         if isinstance(message, DataInSlot):
             waits = waits or self._incoming.waits(message.slot)
             with self._lock:
-                lane.in_slots[message.seq] = message.slot
+                into.in_slots[message.seq] = message.slot
         if not waits:
-            self._open(lane, message)
+            self._open(into, message)
             return
         with self._lock:
-            lane.waiting += 1
-        self._fetching.put(lane.sender, functools.partial(self._open_aside, lane, message))
+            into.waiting += 1
+        self._fetching.put(into.lane.sender, functools.partial(self._open_aside, into, message))
 
-    def _open_aside(self, lane: _Lane, message: DataReady | DataInSlot) -> None:
+    def _open_aside(self, into: _LaneIn, message: DataReady | DataInSlot) -> None:
         try:
-            if not lane.ended:
-                self._open(lane, message)
+            if not into.ended:
+                self._open(into, message)
             elif isinstance(message, DataInSlot):
-                self._consumed_slot(lane, message.seq)
+                self._consumed_slot(into, message.seq)
         finally:
             with self._lock:
-                lane.waiting -= 1
+                into.waiting -= 1
 
-    def _open(self, lane: _Lane, message: DataReady | DataInSlot) -> None:
+    def _open(self, into: _LaneIn, message: DataReady | DataInSlot) -> None:
         seq = message.seq
         if isinstance(message, DataReady):
             payload, give_back = message.payload, self._consumed_inline
@@ -179,30 +195,30 @@ class Inlet:
             try:
                 payload = self._incoming.open(Parcel(head=message.head, slot=message.slot))
             except TransferFailed as error:
-                self._refuse(lane, seq, error.message)
+                self._refuse(into, seq, error.message)
                 return
-        release = Release(give_back, lane, seq)
-        self._deliver(Delivery(lane.edge, payload, message.speech, message.submitted, release, message.nodes))
+        release = Release(give_back, into, seq)
+        self._deliver(Delivery(into.lane, payload, release))
 
-    def _consumed_inline(self, lane: _Lane, seq: int) -> None:
+    def _consumed_inline(self, into: _LaneIn, seq: int) -> None:
         with self._lock:
-            due = lane.arrivals.consumed(seq, at_once=False)
-        if due and not lane.ended:
-            self._acknowledge(lane.sender, DataAck(lane.edge, due))
+            due = into.arrivals.consumed(seq, at_once=False)
+        if due and not into.ended:
+            self._acknowledge(into.lane.sender, DataAck(into.lane.edge, due))
 
-    def _consumed_slot(self, lane: _Lane, seq: int) -> None:
-        self._acknowledge(lane.sender, DataAck(lane.edge, self._slot_free(lane, seq)))
+    def _consumed_slot(self, into: _LaneIn, seq: int) -> None:
+        self._acknowledge(into.lane.sender, DataAck(into.lane.edge, self._slot_free(into, seq)))
 
-    def _refuse(self, lane: _Lane, seq: int, reason: str) -> None:
-        others = tuple(s for s in self._slot_free(lane, seq) if s != seq)
-        self._acknowledge(lane.sender, DataAck(lane.edge, (seq,), "failed", reason))
+    def _refuse(self, into: _LaneIn, seq: int, reason: str) -> None:
+        others = tuple(s for s in self._slot_free(into, seq) if s != seq)
+        self._acknowledge(into.lane.sender, DataAck(into.lane.edge, (seq,), "failed", reason))
         if others:
-            self._acknowledge(lane.sender, DataAck(lane.edge, others))
+            self._acknowledge(into.lane.sender, DataAck(into.lane.edge, others))
 
-    def _slot_free(self, lane: _Lane, seq: int) -> tuple[int, ...]:
-        self._incoming.done(lane.in_slots[seq])
+    def _slot_free(self, into: _LaneIn, seq: int) -> tuple[int, ...]:
+        self._incoming.done(into.in_slots[seq])
         with self._lock:
-            del lane.in_slots[seq]
-            if lane.ended and not lane.in_slots:
-                self._lanes.pop(lane.edge, None)
-            return lane.arrivals.consumed(seq, at_once=True)
+            del into.in_slots[seq]
+            if into.ended and not into.in_slots:
+                self._lanes.pop(into.key, None)
+            return into.arrivals.consumed(seq, at_once=True)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from voice_app.errors import TransferFailed
 from voice_app.messages import Stage, StageTiming, TurnId
-from voice_app.pipeline.control import DataAck, Edge
+from voice_app.pipeline.control import DataAck, Edge, Lane, LaneKey, lane_key
 from voice_app.pipeline.credits import Window, is_stream, window_limit
 from voice_app.pipeline.fence import Fence
 
@@ -35,7 +35,7 @@ Route = tuple[Targets, Targets]
 class Carrier(Protocol):
     """Takes payloads to one target."""
 
-    def carry(self, edge: Edge, seq: int, turn: "TurnOut", payload: object, *, inline: bool) -> bool:
+    def carry(self, out: "LaneOut", seq: int, payload: object, *, inline: bool) -> bool:
         """Send it; False: no slot is free. Raises TransferFailed."""
         ...
 
@@ -43,7 +43,7 @@ class Carrier(Protocol):
         """The receiver is done with it."""
         ...
 
-    def ended(self, edge: Edge, now: float) -> None:
+    def ended(self, out: "LaneOut", now: float) -> None:
         """The turn is over; slots that are still out are quarantined until their ack."""
         ...
 
@@ -55,7 +55,7 @@ class Carrier(Protocol):
         """The process `node` is gone; what it was lent is free."""
         ...
 
-    def request_acks(self, edge: Edge, seqs: tuple[int, ...]) -> None:
+    def request_acks(self, key: LaneKey, seqs: tuple[int, ...]) -> None:
         """Ask the receiver after them."""
         ...
 
@@ -64,10 +64,11 @@ Carriers = Mapping[Stage | None, Mapping[str, Carrier]]
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
-    """One turn on one edge."""
+class LaneOut:
+    """The sender's end of a lane."""
 
-    edge: Edge
+    lane: Lane
+    key: LaneKey
     node: str
     carrier: Carrier
     window: Window
@@ -89,7 +90,7 @@ class TurnOut:
     first_out: float | None = None
     last_out: float = 0.0
     busy: float = 0.0
-    lanes: dict[Stage | None, _Lane] = field(default_factory=dict)
+    lanes: dict[Stage | None, LaneOut] = field(default_factory=dict)
     starved: bool = False
     """`has_room` said no; the stage is to be woken when it would say yes."""
 
@@ -105,7 +106,7 @@ class TurnOut:
 
 
 class Outlet:
-    """All turns of one source. Safe to use from several threads.
+    """All turns of one source, which is in the process `node`. Safe to use from several threads.
 
     What can be sent is sent by whoever makes it possible: the emitting stage, or the thread that
     brings the ack. `carriers`: for each target, one to each node that it is in. `routes` says where each
@@ -113,6 +114,7 @@ class Outlet:
 
     def __init__(
         self,
+        node: str,
         source: Stage | None,
         carriers: Carriers,
         routes: Mapping[type, Route],
@@ -121,6 +123,7 @@ class Outlet:
         wake: Callable[[], None],
         fail: Failure,
     ) -> None:
+        self._node = node
         self._source: Stage | None = source
         self._carriers = carriers
         self._routes = routes
@@ -150,7 +153,7 @@ class Outlet:
             if state is None:
                 return None
             for lane in state.lanes.values():
-                lane.carrier.ended(lane.edge, self._clock())
+                lane.carrier.ended(lane, self._clock())
             return state.timing()
 
     def send(self, turn: TurnId, payload: object) -> None:
@@ -165,9 +168,9 @@ class Outlet:
                 state.first_out = now
             for target in self._targets(type(payload), state.speech):
                 lane = state.lanes.get(target) or self._add_lane(state, turn, target)
-                if lane.pending or not lane.window.has_credit:
+                if lane.pending or not lane.window.credit:
                     self._wait(lane, payload)
-                elif lane.carrier.carry(lane.edge, lane.window.next, state, payload, inline=False):
+                elif lane.carrier.carry(lane, lane.window.next, payload, inline=False):
                     lane.window.take(now)
                 else:
                     lane.pending.append(payload)
@@ -231,7 +234,7 @@ class Outlet:
                 for lane in state.lanes.values():
                     overdue = lane.window.overdue(now, ACK_PATIENCE_S)
                     if overdue:
-                        lane.carrier.request_acks(lane.edge, overdue)
+                        lane.carrier.request_acks(lane.key, overdue)
             for carrier in self._all_carriers():
                 carrier.tick(now)
 
@@ -245,7 +248,7 @@ class Outlet:
         """`node` was not heard of for so long: what is out there, or waits to go there, is given up."""
         with self._lock:
             lost = [
-                (turn, lane.edge.target)
+                (turn, lane.lane.edge.target)
                 for turn, state in self._turns.items()
                 for lane in state.lanes.values()
                 if lane.node == node and (lane.pending or len(lane.window))
@@ -266,30 +269,33 @@ class Outlet:
             raise TransferFailed(f"no edge from {self._source or 'client'} carries a {payload.__name__}")
         return route[speech]
 
-    def _wait(self, lane: _Lane, payload: object) -> None:
+    def _wait(self, lane: LaneOut, payload: object) -> None:
         if len(lane.pending) >= PENDING_LIMIT:
-            target = lane.edge.target or "client"
+            target = lane.lane.edge.target or "client"
             raise TransferFailed(f"{self._source or 'client'} is {PENDING_LIMIT} payloads ahead of {target}")
         lane.pending.append(payload)
 
-    def _add_lane(self, state: TurnOut, turn: TurnId, target: Stage | None) -> _Lane:
+    def _add_lane(self, state: TurnOut, turn: TurnId, target: Stage | None) -> LaneOut:
         carriers = self._carriers[target]
         node = next(iter(carriers)) if target is None or len(carriers) == 1 else state.nodes.get(target, "")
         if node not in carriers:
             raise TransferFailed(f"the turn has no node for {target}, which has replicas")
-        lane = state.lanes[target] = _Lane(
-            Edge(turn, self._source, target),
+        edge = Edge(turn, self._source, target)
+        lane = Lane(edge, self._node, state.speech, state.submitted, state.nodes)
+        out = state.lanes[target] = LaneOut(
+            lane,
+            lane_key(lane),
             node,
             carriers[node],
             Window(window_limit(self._source, target)),
             is_stream(self._source, target),
         )
-        return lane
+        return out
 
-    def _pump(self, state: TurnOut, lane: _Lane, now: float, *, inline: bool) -> None:
-        while lane.pending and lane.window.has_credit:
+    def _pump(self, state: TurnOut, lane: LaneOut, now: float, *, inline: bool) -> None:
+        while lane.pending and lane.window.credit:
             seq = lane.window.next
-            if not lane.carrier.carry(lane.edge, seq, state, lane.pending[0], inline=inline):
+            if not lane.carrier.carry(lane, seq, lane.pending[0], inline=inline):
                 if lane.blocked_since is None:
                     lane.blocked_since = now
                 return
@@ -300,7 +306,7 @@ class Outlet:
             state.starved = False
             self._wake()
 
-    def _visit(self, chosen: Callable[[_Lane, float], bool], *, inline: bool = False) -> None:
+    def _visit(self, chosen: Callable[[LaneOut, float], bool], *, inline: bool = False) -> None:
         with self._lock:
             now = self._clock()
             failures = [
@@ -312,7 +318,7 @@ class Outlet:
         for turn, error in failures:
             self._fail(turn, error)
 
-    def _try_pump(self, state: TurnOut, lane: _Lane, *, inline: bool = False) -> TransferFailed | None:
+    def _try_pump(self, state: TurnOut, lane: LaneOut, *, inline: bool = False) -> TransferFailed | None:
         try:
             self._pump(state, lane, self._clock(), inline=inline)
         except TransferFailed as error:
@@ -321,6 +327,4 @@ class Outlet:
 
 
 def _has_room(state: TurnOut) -> bool:
-    return all(
-        not lane.pending and (not lane.stream or lane.window.has_credit) for lane in state.lanes.values()
-    )
+    return all(not lane.pending and (not lane.stream or lane.window.credit) for lane in state.lanes.values())

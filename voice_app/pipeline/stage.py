@@ -175,9 +175,8 @@ class StageRuntime:
         turn = delivery.edge.turn
         state = self._turns.get(turn)
         if state is None:
-            if not self._outlet.open(
-                turn, speech=delivery.speech, submitted=delivery.submitted, nodes=delivery.nodes
-            ):
+            lane = delivery.lane
+            if not self._outlet.open(turn, speech=lane.speech, submitted=lane.submitted, nodes=lane.nodes):
                 delivery.release()
                 return
             state = self._turns[turn] = _TurnIn()
@@ -189,7 +188,7 @@ class StageRuntime:
         state.releases.append(delivery.release)
         # The decoder let nothing else in, and by reference it comes from another stage's scheduler.
         payload = cast(StagePayload, delivery.payload)
-        self._scheduler.receive(StageInput(turn, payload, delivery.speech, delivery.release))
+        self._scheduler.receive(StageInput(turn, payload, delivery.lane.speech, delivery.release))
 
     def _step(self) -> bool:
         try:

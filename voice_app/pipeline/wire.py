@@ -151,6 +151,12 @@ class Wire:
             if understood is not None:
                 yield understood
 
+    def dropped(self, error: Exception) -> None:
+        """A message made no sense: count it, log the first."""
+        self.malformed += 1
+        if self.malformed == 1:
+            log.warning("dropped a malformed message (further ones are only counted): %s", error)
+
     def fileno(self) -> int:
         """Readable (edge-triggered: drain `waiting` each time) when messages may have come."""
         return self._inbox.fileno()
@@ -194,9 +200,7 @@ class Wire:
         try:
             return self._unframe(data) if data[:1] == _MARK else from_bytes(data)
         except (Malformed, msgspec.DecodeError) as error:
-            self.malformed += 1
-            if self.malformed == 1:
-                log.warning("dropped a malformed message (further ones are only counted): %s", error)
+            self.dropped(error)
             return None
 
     # ------------------------------------------------------------------------------------ other hosts
@@ -215,7 +219,7 @@ class Wire:
             asks = arrival is Arrival.GAP and peer.link.asks
         if asks:
             self._beat(peer, lost=True)
-        return _in_own_time(from_bytes(body), peer.link.ahead) if arrival is Arrival.FRESH else None
+        return _noted(from_bytes(body), peer.link.ahead) if arrival is Arrival.FRESH else None
 
     def _heard(self, peer: _Peer, link: Link, beat: Beat, now: float) -> None:
         with peer.lock:
@@ -250,10 +254,10 @@ class Wire:
 _MARK = bytes((MARK,))
 
 
-def _in_own_time(message: Control, ahead: float) -> Control:
-    """`message` from a host whose monotonic clock is so many seconds `ahead` of ours, its times by ours."""
+def _noted(message: Control, ahead: float) -> Control:
+    """`message` from a host whose monotonic clock is so many seconds `ahead` of ours, with a note of it."""
     if isinstance(message, DataReady | DataInSlot):
-        return msgspec.structs.replace(message, submitted=message.submitted - ahead)
+        return msgspec.structs.replace(message, ahead=ahead)
     return message
 
 

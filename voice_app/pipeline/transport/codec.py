@@ -26,13 +26,13 @@ class TooLargeInline(Exception):
     """An array is larger than what may travel within a message."""
 
 
-def inline(value: object, limit: int | None) -> tuple[str, tuple[int, ...], Bytes]:
+def inline(value: object, limit: int | None = None) -> tuple[str, tuple[int, ...], bytes]:
     """For an encoder's `enc_hook`: an array with its bytes. Raises TooLargeInline above `limit` bytes,
     TypeError for what is no array of plain numbers."""
     name, array = _host_array(value)
     if limit is not None and array.nbytes > limit:
         raise TooLargeInline
-    return (name, array.shape, array.data if array.flags.c_contiguous else array.tobytes())
+    return (name, array.shape, array.tobytes())
 
 
 def read_inline(kind: type, value: object) -> object:
@@ -43,7 +43,9 @@ def read_inline(kind: type, value: object) -> object:
     name, shape, data = value
     if not isinstance(data, bytes):
         raise ValueError("array without bytes")
-    return _array(name, shape, data, 0)
+    array = np.frombuffer(data, _dtype(name))
+    # A vector, that is nearly always: its one length is right if it is that of the bytes.
+    return array if shape == [array.size] else array.reshape(_lengths(shape))
 
 
 class Aside(msgspec.Struct, gc=False):
@@ -99,7 +101,7 @@ class AsideDecoder:
         name, shape, offset = value
         if not isinstance(offset, int) or offset < 0:
             raise ValueError("array offset is not a position")
-        return _array(name, shape, self._buffer, offset)
+        return np.ndarray(_lengths(shape), _dtype(name), self._buffer, offset)
 
 
 def aligned(size: int) -> int:
@@ -115,14 +117,18 @@ def _host_array(value: object) -> tuple[str, Array]:
     return name, array
 
 
-def _array(name: object, shape: object, buffer: Bytes, offset: int) -> Array:
+def _dtype(name: object) -> np.dtype:
     dtype = _DTYPES.get(name) if isinstance(name, str) else None
     if dtype is None:
         raise ValueError(f"dtype {name} is not a plain number")
+    return dtype
+
+
+def _lengths(shape: object) -> list[int]:
     if not isinstance(shape, list):
         raise ValueError("array shape is not a list")
     for length in shape:
-        # numpy checks the end against the buffer, but takes negative lengths.
+        # numpy checks them against the buffer, but takes negative ones.
         if not isinstance(length, int) or length < 0:
             raise ValueError("array shape is not of lengths")
-    return np.ndarray(shape, dtype, buffer, offset)
+    return shape
