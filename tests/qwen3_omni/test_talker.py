@@ -86,6 +86,21 @@ def test_starts_at_the_first_token_and_waits_for_each_text(talker: Talker, folde
     talker.close(state)
 
 
+def test_media_beyond_a_senders_credit(talker: Talker) -> None:
+    """Before the prompt is there the senders of its media get their credit back, by steps without frames."""
+    state = talker.open(TurnId("s", "t"))
+    held = 0
+    for number in range(40):
+        talker.feed(state, m.Embeddings(m.Media(f"m{number}", "audio"), np.zeros((3, 64), np.float32)))
+        held += 1
+        if talker.ready(state):
+            (output,) = talker.step([state])
+            assert (output.frames, output.done) == (None, False)
+            held -= output.consumed
+        assert held <= 8
+    talker.close(state)
+
+
 @pytest.mark.parametrize(
     "ending",
     [m.TokenVector(None, None, "stop"), m.TokenVector(7, _vector(3), "length")],

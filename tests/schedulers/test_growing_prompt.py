@@ -7,7 +7,7 @@ import pytest
 from scheduler_toys import Ask, AtOnce, ToyThinker, Tray, check_turn, long_ask, said, turn_id
 
 from voice_app.errors import InputError
-from voice_app.messages import TokenId
+from voice_app.messages import Embeddings, TokenId
 from voice_app.schedulers.omni import OmniScheduler
 from voice_app.schedulers.omni_overlapped import OverlappedOmniScheduler
 
@@ -136,6 +136,25 @@ def test_a_part_waits_for_its_own_media_only(make: Make) -> None:
     deliver(tray, scheduler, 0, [other])
     tray.run(scheduler)
     check_turn(tray, turn_id(0), MIXED)
+
+
+def test_media_beyond_a_senders_credit(make: Make) -> None:
+    """A long talk's pictures come before its words: most are given back at once, and read from copies."""
+    ask = Ask(tuple((f"m{n}", (n, n + 1)) for n in range(40)), max_tokens=5)
+    tray, runner = Tray(), ToyThinker(page_size=2)
+    scheduler = make(runner, tray)
+    prompt, *media = ask.payloads()
+    for payload in media:
+        tray.deliver(scheduler, turn_id(0), payload)
+        tray.run(scheduler)
+        assert tray.delivered - tray.released <= 8
+        if tray.released == tray.delivered - 8 > 0:
+            assert isinstance(payload, Embeddings)
+            payload.rows.fill(99)  # Its space is its sender's again.
+    tray.deliver(scheduler, turn_id(0), prompt)
+    tray.run(scheduler)
+    check_turn(tray, turn_id(0), ask)
+    assert (tray.all_given_back(), tray.twice) == (True, 0)
 
 
 def test_the_same_picture_in_two_parts(make: Make) -> None:

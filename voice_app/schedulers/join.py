@@ -2,12 +2,19 @@
 
 from collections import deque
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from voice_app.messages import Embeddings, PromptIds, TurnId
 from voice_app.schedulers.base import PromptInputs, StageInput
 
 Release = Callable[[], None]
+
+MAX_BORROWED = 8
+"""Embeddings of one turn that stay where their sender put them until they are taken; more are copied. A
+sender's credit for a turn is limited, and a prompt may want more media than that."""
 
 
 @dataclass(slots=True, eq=False)
@@ -16,7 +23,7 @@ class InputJoin:
 
     turn: TurnId
     speech: bool
-    _parts: deque[tuple[PromptIds, Release]] = field(default_factory=deque)
+    _parts: deque[PromptIds] = field(default_factory=deque)
     """In order; the first of them waits for media."""
     _media: dict[str, deque[tuple[Embeddings, Release]]] = field(default_factory=dict)
     """Of the same content there is one for each part that has it."""
@@ -29,13 +36,14 @@ class InputJoin:
         """Take one payload; False (and nothing taken) if it is of no kind that is joined."""
         payload = item.payload
         if isinstance(payload, PromptIds):
-            self._parts.append((payload, item.release))
+            self._parts.append(payload)
+            item.release()  # It has no arrays.
         elif isinstance(payload, Embeddings):
-            self._media.setdefault(payload.media.key, deque()).append((payload, item.release))
+            self._hold(payload, item.release)
         else:
             return False
-        while self._parts and _keys(self._parts[0][0]) <= self._media.keys():
-            self._join(*self._parts.popleft())
+        while self._parts and _keys(self._parts[0]) <= self._media.keys():
+            self._join(self._parts.popleft())
         return True
 
     def take(self, *, whole: bool) -> PromptInputs | None:
@@ -57,23 +65,31 @@ class InputJoin:
     def release(self) -> None:
         """Give every payload's space back."""
         self.release_taken()
-        for _, release in self._parts:
-            release()
         for waiting in self._media.values():
             for _, release in waiting:
                 release()
         self._parts.clear()
         self._media.clear()
 
-    def _join(self, part: PromptIds, release: Release) -> None:
+    def _hold(self, payload: Embeddings, release: Release) -> None:
+        if len(self._joined_releases) + sum(map(len, self._media.values())) >= MAX_BORROWED:
+            payload = replace(payload, rows=deepcopy(payload.rows), deepstack=deepcopy(payload.deepstack))
+            release()
+            release = _nothing
+        self._media.setdefault(payload.media.key, deque()).append((payload, release))
+
+    def _join(self, part: PromptIds) -> None:
         self._joined.append(part)
-        self._joined_releases.append(release)
         for key in _keys(part):
             waiting = self._media[key]
             self._joined_media[key], release_media = waiting.popleft()
             self._joined_releases.append(release_media)
             if not waiting:
                 del self._media[key]
+
+
+def _nothing() -> None:
+    """There is nothing to give back."""
 
 
 def _keys(part: PromptIds) -> set[str]:

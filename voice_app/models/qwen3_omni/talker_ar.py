@@ -36,6 +36,9 @@ from voice_app.schedulers.kv_cache import PagePool, pages_for
 
 GROUP_FRAMES = 10
 """Most frames in one payload. Groups grow 1, 1, 2, 4, 8, 10, … so that sound starts with the first."""
+MAX_FED = 8
+"""Inputs that wait for the rest of the prompt before they are taken up: a sender's credit for a turn is
+limited, and a prompt may have more media than that."""
 _SEED_SALT = 0x7461_6C6B_6572
 """Parts the talker's draws from the thinker's, which count from 0 under the same seed."""
 
@@ -146,12 +149,20 @@ class Talker:
 
     def ready(self, state: object) -> bool:
         voice = _voice(state)
-        if voice.length:
-            return bool(voice.text) or voice.text_over
-        if voice.prompt is None or voice.prompt.more or not (voice.text or voice.text_over):
+        return self._can_speak(voice) or (voice.fed >= MAX_FED and not self._has_inputs(voice))
+
+    def _has_inputs(self, voice: _Voice) -> bool:
+        """Whether the whole prompt is there, with all its media."""
+        if voice.prompt is None or voice.prompt.more:
             return False
         wanted = {span.media.key for span in voice.prompt.spans if span.media is not None}
-        if not wanted <= voice.media.keys():
+        return wanted <= voice.media.keys()
+
+    def _can_speak(self, voice: _Voice) -> bool:
+        """Whether the next frame can be made; without one to make, that the voice is over."""
+        if voice.length:
+            return bool(voice.text) or voice.text_over
+        if not (voice.text or voice.text_over) or not self._has_inputs(voice):
             return False
         if self._silent(voice):
             return True
@@ -200,7 +211,8 @@ class Talker:
         consumed = [voice.fed for voice in voices]
         for voice in voices:
             voice.fed = 0
-        speaking = [voice for voice in voices if not self._silent(voice)]
+        able = {id(voice) for voice in voices if self._can_speak(voice)}
+        speaking = [voice for voice in voices if id(voice) in able and not self._silent(voice)]
         # Frames fed back first, one row each; then prompts.
         speaking.sort(key=lambda voice: voice.length == 0)
         with self._lane():
@@ -208,6 +220,8 @@ class Talker:
         frames = {id(voice): row for voice, row in zip(speaking, codes, strict=True)}
         return [
             self._output(voice, frames.get(id(voice)), count)
+            if id(voice) in able
+            else TalkerOutput(consumed=count)
             for voice, count in zip(voices, consumed, strict=True)
         ]
 
@@ -299,7 +313,7 @@ class Talker:
         voice.held.append(frame)
         voice.frames += 1
         last = voice.frames >= voice.max_frames
-        if last or len(voice.held) >= voice.group or not self.ready(voice):
+        if last or len(voice.held) >= voice.group or not self._can_speak(voice):
             return TalkerOutput(self._release(voice, last), consumed, done=last)
         return TalkerOutput(consumed=consumed)
 
