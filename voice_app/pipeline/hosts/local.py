@@ -24,8 +24,8 @@ LAST_LINES_S = 0.5
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"}
 """Weights in pages of 2 MB, where the kernel gives them (`madvise` or `always`): a token reads all of them,
-and with pages of 4 KB a third of its time goes by finding them. Only malloc's first arena asks for huge pages,
-and a thread of its own loads the models: so there is to be no other arena."""
+and with pages of 4 KB a third of its time goes by finding them. Only malloc's first arena asks for huge
+pages, and a thread of its own loads the models: so there is to be no other arena."""
 
 
 def environment(own: Mapping[str, str], threads: int) -> dict[str, str]:
