@@ -323,7 +323,7 @@ def main(json_path: str | None) -> int:
     ]
     missed = print_goals(goals)
     figures["by reference"] = {"p50": median(reference), "p99": percentile(reference, 99)}
-    write_json(json_path, {"microseconds": figures, "goals": [goal.row() for goal in goals]})
+    write_json(json_path, {"microseconds": figures}, goals)
     return missed
 
 

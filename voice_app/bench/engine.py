@@ -60,9 +60,8 @@ def main(json_path: str | None = None) -> int:
         "crowd": crowd,
         "steps": [step.figures() for step in steps],
         "history": history,
-        "goals": [goal.row() for goal in goals],
     }
-    write_json(json_path, figures)
+    write_json(json_path, figures, goals)
     return print_goals(goals)
 
 

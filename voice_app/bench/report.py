@@ -5,8 +5,8 @@ import math
 import os
 import platform
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -92,7 +92,10 @@ def print_goals(goals: Sequence[Goal]) -> int:
     return sum(not goal.met for goal in goals)
 
 
-def write_json(path: str | None, figures: dict[str, object]) -> None:
-    """Keep `figures` with the machine's description, if a path was given."""
+def write_json(path: str | None, figures: Mapping[str, object], goals: Sequence[Goal] = ()) -> None:
+    """Keep `figures` and `goals` with the machine's description, if a path was given."""
     if path:
-        Path(path).write_text(json.dumps({"machine": machine(), **figures}, indent=1, ensure_ascii=False))
+        kept = {"machine": machine(), **figures}
+        if goals:
+            kept["goals"] = [asdict(goal) for goal in goals]
+        Path(path).write_text(json.dumps(kept, indent=1, ensure_ascii=False))
