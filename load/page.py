@@ -8,6 +8,7 @@ from string import Template
 from load import plots
 from load.figures import Spread, StepFigures
 from load.report import Report
+from load.turns import FAULTS
 
 _PAGE = Template(Path(__file__).with_suffix(".html").read_text())
 
@@ -81,38 +82,50 @@ def _client(report: Report) -> str:
 
 
 def _steps(report: Report) -> str:
-    header = (
-        "talks", "turns", "first audio p50", "p95", "p99", "first text p50", "p95",
-        "work p50", "p95", "interruption → silence p50", "p95", "its last sound sent p95",
-        "real-time factor p50", "p95", "underruns", "longest (p99)", "resumed p50", "CPU of a turn", "",
-    )  # fmt: skip
-    rows = [_step(step) for step in report.steps]
-    return f'<div class="wide">{_table(header, rows)}</div>{_STEP_NOTE}'
+    """A row for each figure, a column for each try."""
+    columns = [_step(step) for step in report.steps]
+    header = ("", *(f"{step.sessions} talks" for step in report.steps))
+    rows = [(name, *(column[name] for column in columns)) for name in columns[0]] if columns else []
+    return f'<div class="wide">{_table(header, rows)}</div>{_against(report)}{_STEP_NOTE}'
 
 
 _STEP_NOTE = (
     '<p class="soft">First text and first audio count from the end of speech, “work” from the end of the '
-    "silence that ends the turn. An interruption counts from its first packet.</p>"
+    "silence that ends the turn, an interruption from its first packet. CPU is that of all processes but "
+    "the callers.</p>"
 )
 
 
-def _step(step: StepFigures) -> Row:
-    verdict = "; ".join(step.why_not) or "holds"
-    return (
-        f"{step.sessions}",
-        f"{step.first_audio.n}",
-        *(_ms(value) for value in (step.first_audio.p50, step.first_audio.p95, step.first_audio.p99)),
-        *_two(step.first_text),
-        *_two(step.work),
-        *_two(step.silence),
-        _ms(step.still_sent.p95),
-        *(_number(value) for value in (step.real_time_factor.p50, step.real_time_factor.p95)),
-        f"{step.underrun.n}",
-        _ms(step.underrun.p99),
-        _ms(step.resume.p50),
-        "–" if step.cpu_s_per_turn is None else f"{step.cpu_s_per_turn:.2f} s",
-        verdict,
-    )
+def _step(step: StepFigures) -> dict[str, str]:
+    """Name of each figure → how it is written."""
+    return {
+        "turns with sound": f"{step.first_audio.n}",
+        "first audio p50 / p95 / p99, ms": _three(step.first_audio),
+        "first text p50 / p95 / p99, ms": _three(step.first_text),
+        "work p50 / p95 / p99, ms": _three(step.work),
+        "turns with an underrun": f"{step.turns_with_underrun}",
+        "underrun p50 / p95 / p99, ms": _three(step.underrun),
+        "real-time factor p50 / p95 / p99": _three(step.real_time_factor, 1, ".2f"),
+        "interruptions": f"{step.silence.n}",
+        "interruption → silence p50 / p95 / p99, ms": _three(step.silence),
+        "interruption → last sound sent p50 / p95 / p99, ms": _three(step.still_sent),
+        "resumed talks": f"{step.resume.n}",
+        "lost → resumed p50 / p95 / p99, ms": _three(step.resume),
+        "turns that failed": f"{sum(step.outcomes.get(outcome, 0) for outcome in FAULTS)}",
+        "errors outside of turns": f"{sum(step.errors.values())}",
+        "CPU of a turn, s": "–" if step.cpu_s_per_turn is None else f"{step.cpu_s_per_turn:.2f}",
+        "callers' packets late p50 / p95 / p99, ms": _three(step.late, 1000, ".1f"),
+    }
+
+
+def _against(report: Report) -> str:
+    """Why each number that did not hold did not."""
+    lines = [
+        f"<li>{step.sessions} talks: {escape('; '.join(step.why_not))}</li>"
+        for step in report.steps
+        if step.why_not
+    ]
+    return f"<p>What speaks against a number:</p><ul>{''.join(lines)}</ul>" if lines else ""
 
 
 def _stages(report: Report) -> str:
@@ -168,15 +181,7 @@ def _figure(svg: str, caption: str) -> str:
 
 def _table(header: Row, rows: Iterable[Row]) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-    lines = [
-        "".join(
-            f'<td class="text">{escape(cell)}</td>'
-            if number and number == len(row) - 1 and not header[-1]
-            else f"<td>{escape(cell)}</td>"
-            for number, cell in enumerate(row)
-        )
-        for row in rows
-    ]
+    lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -185,13 +190,10 @@ def _folded(summary: str, content: str) -> str:
     return f'<details><summary>{escape(summary)}</summary><div class="wide">{content}</div></details>'
 
 
-def _two(spread: Spread) -> tuple[str, str]:
-    return _ms(spread.p50), _ms(spread.p95)
+def _three(spread: Spread, scale: float = 1000, form: str = ",.0f") -> str:
+    values = (spread.p50, spread.p95, spread.p99)
+    return " / ".join(f"{scale * value:{form}}" for value in values if value is not None) or "–"
 
 
 def _ms(seconds: float | None) -> str:
     return "–" if seconds is None else f"{seconds * 1000:,.0f} ms"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"

@@ -8,6 +8,7 @@ import matplotlib
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 from matplotlib.typing import RcKeyType
 
 from load.figures import PATH, Spread, StepFigures
@@ -22,6 +23,8 @@ PALETTE = ("#4c8dd6", "#e0803a", "#3fa66b", "#c65bb0", "#a99426", "#7d7bd6", "#3
 RED = "#d9534f"
 """These can be told apart on white and on black."""
 WIDTH = 9.0
+ROOM = 1.15
+"""Of an axis, by its largest value: numbers stand above."""
 STYLE: dict[RcKeyType, object] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -82,7 +85,9 @@ def latency(report: Report) -> str:
             _line(above, points, f"{name}, {which}", colour, style)
         above.axhline(report.first_audio_limit_s, color=RED, linewidth=1)
         above.set_yscale("log")
+        above.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         above.yaxis.set_major_formatter("{x:g}")
+        above.yaxis.set_minor_locator(NullLocator())
         above.text(
             0.995,
             report.first_audio_limit_s,
@@ -94,7 +99,7 @@ def latency(report: Report) -> str:
         )
         above.set_ylabel("seconds after the end of speech")
         above.set_title("The wait for the first sound and word, against talks at once")
-        above.legend(loc="upper left")
+        figure.legend(*above.get_legend_handles_labels(), loc="outside right center")
         for step in steps:
             share = 100 * step.turns_with_underrun / max(1, sum(step.outcomes.values()))
             below.bar(step.sessions, share, width=0.5, color=RED)
@@ -145,10 +150,8 @@ def processes(report: Report) -> str:
             below.plot(times, memory, label=name, linewidth=1.3)
         above.set_ylabel("% of one core")
         above.set_title("CPU of every process (mean of 5 s)")
-        above.set_ylim(0)
         below.set_ylabel("MB")
         below.set_title("Resident memory")
-        below.set_ylim(0)
         below.set_xlabel("seconds since the start")
         _mark_steps(report, above, with_numbers=True)
         _mark_steps(report, below)
@@ -173,7 +176,6 @@ def queues(report: Report) -> str:
                 axes.step(*zip(*points, strict=True), where="post", label=stage, linewidth=1.2)
             axes.set_title(title)
             axes.set_ylabel("turns")
-            axes.set_ylim(0)
             axes.yaxis.get_major_locator().set_params(integer=True)
         below.set_xlabel("seconds since the start")
         _mark_steps(report, above, with_numbers=True)
@@ -256,7 +258,8 @@ def _line(axes: Axes, points: Sequence[tuple[float, float]], label: str, colour:
 
 
 def _mark_steps(report: Report, axes: Axes, *, with_numbers: bool = False) -> None:
-    """The stretches that count, and how many talked in each."""
+    """The stretches that count, and how many talked in each; above all values, which begin at 0."""
+    axes.set_ylim(0, ROOM * max(1.0, axes.get_ylim()[1]))
     for step in report.steps:
         axes.axvspan(step.begin, step.end, color=FAINT, alpha=0.35, linewidth=0)
         if with_numbers:

@@ -20,6 +20,9 @@ from load.watch import CLIENT, Sample
 from voice_app.bench.report import percentile
 from voice_app.errors import ConfigError
 
+EXCERPT = 4
+"""Turns that the timeline shows."""
+
 
 class Said(msgspec.Struct, frozen=True):
     """One turn of the timeline. `heard`: [begin, end] of each stretch that could be heard."""
@@ -134,11 +137,13 @@ def timeline(evidence: Evidence, window: Window, origin: float) -> Timeline | No
             talks.setdefault(turn.talk, []).append(turn)
     if not talks:
         return None
-    turns = max(talks.values(), key=_tells)
+    turns = _excerpt(max(talks.values(), key=_tells))
+    first, last = turns[0].speech_began, turns[-1].ended or turns[-1].speech_began
     stages = [
         StageBar(name, begin + span.first_in, begin + span.first_out, begin + span.last_out)
         for trace in traces_of(evidence, window)
         if trace.session == turns[0].session
+        if first <= trace.submitted - evidence.wall_offset <= last
         for begin in [trace.submitted - evidence.wall_offset - origin]
         for name, span in trace.stages.items()
     ]
@@ -148,6 +153,13 @@ def timeline(evidence: Evidence, window: Window, origin: float) -> Timeline | No
 def _tells(turns: Sequence[Turn]) -> float:
     interrupted = any(turn.outcome is Outcome.INTERRUPTED for turn in turns)
     return len(turns) + 2 * interrupted
+
+
+def _excerpt(turns: Sequence[Turn]) -> Sequence[Turn]:
+    """A few of a talk's turns: up to the first that was interrupted and the one after it."""
+    cut = next((i for i, turn in enumerate(turns) if turn.outcome is Outcome.INTERRUPTED), EXCERPT - 2)
+    end = max(cut + 2, EXCERPT)
+    return turns[max(0, end - EXCERPT) : end]
 
 
 def _said(turn: Turn, origin: float) -> Said:
