@@ -17,6 +17,7 @@ AXE_RUN = f"""axe.run({{ runOnly: {json.dumps(RULES)} }}).then(
         nodes.map(({{ target, failureSummary }}) => `${{id}}: ${{target}} ${{failureSummary}}`)))"""
 LOOKS: list[tuple[str, Literal["dark", "light"]]] = [("phone", "dark"), ("desktop", "light")]
 MORE: list[tuple[str, Literal["dark", "light"]]] = [("phone", "light"), ("desktop", "dark")]
+TOO_WIDE = "Math.max(0, document.querySelector('.controls').getBoundingClientRect().right - innerWidth)"
 TRANSITION_MS = 200
 """Colours have come to rest by then."""
 
@@ -43,6 +44,7 @@ def look(axe: str) -> Look:
             talk.page.wait_for_timeout(TRANSITION_MS)
             talk.page.screenshot(path=talk.picture(f"{name}-{size}-{scheme}"))
             assert talk.page.evaluate(AXE_RUN) == [], (name, size, scheme)
+            assert talk.page.evaluate(TOO_WIDE) == 0, (name, size)
 
     return judge
 
