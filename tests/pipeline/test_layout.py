@@ -142,6 +142,29 @@ def test_what_crosses_to_replicas_in_several_places(tmp_path: Path) -> None:
     assert tables["edges"][6]["transport"] == "shared memory, Mooncake"
 
 
+def test_the_example_of_the_documentation_is_two_machines_with_four_gpus() -> None:
+    example = Path(__file__).parents[2] / "docs" / "examples" / "two-machines.toml"
+    tables = layout.describe(PipelineConfig(layout=str(example)))
+    voice = next(row for row in tables["stages"] if row["stage"] == "talker_ar")
+    assert (voice["replicas"], voice["host"], voice["device"]) == (2, "10.0.0.2", "cuda:0, cuda:1")
+    crossing = [row["edge"] for row in tables["edges"] if row["transport"] == "Mooncake"]
+    assert crossing == [7, 9, 10, 11]
+    plane = layout.control(PipelineConfig(layout=str(example)))
+    plane.check({"localhost", "10.0.0.2"})
+
+
+def test_ray_without_another_host_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--ray 10\.0\.0\.1:6379: the layout has no other host"):
+        layout.check(layout.load("cpu"), ray="10.0.0.1:6379")
+
+
+def test_keys_of_the_command_line_go_before_those_of_the_layout() -> None:
+    example = Path(__file__).parents[2] / "docs" / "examples" / "two-machines.toml"
+    assert layout.control(PipelineConfig(layout=str(example))).curve_keys == "/etc/voice-app/curve"
+    given = layout.control(PipelineConfig(layout=str(example), curve_keys="/mine"))
+    assert given.curve_keys == "/mine"
+
+
 def test_stages_of_one_worker_agree_on_its_replicas(tmp_path: Path) -> None:
     path = _with_voices(tmp_path / "l.toml", VOICES + "replicas = 3\n")
     with pytest.raises(ConfigError, match=r"\[stages.code2wav\]: worker voice has 2 replicas already"):

@@ -24,6 +24,8 @@ except ImportError as missing:
 
 log = logging.getLogger(__name__)
 
+CONNECT_S = 5.0
+"""A cluster answers within so long."""
 RETRY_S = 0.5
 """A keeper that Ray is just starting again is asked anew so often."""
 
@@ -96,6 +98,7 @@ class RayHost:
     @classmethod
     async def connect(cls, address: str, nodes: dict[str, str]) -> Self:
         """Raises ConfigError: no cluster at `address`, or it lacks a node."""
+        await _answers(address)
         try:
             await asyncio.to_thread(ray.init, address=address, namespace="voice-app", configure_logging=False)
         except (RayError, ConnectionError, RuntimeError, ValueError) as error:
@@ -139,3 +142,18 @@ class RayHost:
             max_task_retries=0,
         )
         return cast(_RemoteKeeper, actor.remote())
+
+
+async def _answers(address: str) -> None:
+    """Raise ConfigError if nothing does; Ray itself would try for half a minute."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            _, writer = await asyncio.open_connection(host, int(port))
+    except (OSError, ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"--ray {address}: no Ray cluster answers there ({error or 'timed out'}); give HOST:PORT of one, "
+            "which ray start --head begins",
+            param="ray",
+        ) from error
+    writer.close()

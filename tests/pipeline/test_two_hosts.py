@@ -1,0 +1,185 @@
+"""Workers on two hosts that are network namespaces: Ray starts them, control goes over TCP with CURVE keys,
+data over Mooncake, and the cable between the hosts is cut."""
+
+import asyncio
+import importlib.util
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import needs
+import psutil
+import pytest
+import two_hosts
+from pipeline_talk import Answer, config, read, request, until
+from test_hosts import ENCODERS_AND_VOICE, HEARD, LOUD, layout_file, missing_mooncake
+from test_tcp_wire import new_keys
+from two_hosts import FAR, NEAR, RAY, TwoHosts
+
+from voice_app.errors import ConfigError, PipelineError, TransferFailed, VoiceAppError, WorkerDied
+from voice_app.messages import TurnEvent
+from voice_app.pipeline.client import PipelineClient, WorkerState
+from voice_app.pipeline.links import CUT_S, SILENT_S
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[TwoHosts]:
+    """Both hosts with Ray, which takes some ten seconds: once for all tests."""
+    if importlib.util.find_spec("ray") is None:
+        needs.missing("Ray", "pip install 'voice-app[ray]'")
+    if missing_mooncake():
+        needs.missing("Mooncake", missing_mooncake())
+    if missing := two_hosts.unusable():
+        needs.missing(missing, "two hosts as network namespaces are made by root with ip")
+    here = str(Path(__file__).parent)
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray's workers have the environment of the node that they are on; Ray reads it when it is imported.
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")])))
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        with two_hosts.two_hosts() as made:
+            yield made
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> str:
+    keys = new_keys(tmp_path / "keys")
+    control = f'address = "{NEAR}"\ncurve_keys = "{keys.folder}"\n'
+    return layout_file(tmp_path / "two.toml", control, ENCODERS_AND_VOICE, FAR)
+
+
+@pytest.fixture
+async def client(hosts: TwoHosts, layout: str) -> AsyncIterator[PipelineClient]:
+    async with PipelineClient(msgspec.structs.replace(config(layout), ray=RAY)) as client:
+        yield client
+        pids = [w.pid for w in client.status().workers.values() if w.pid]
+    await until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+
+
+async def outcome(stream: AsyncIterator[TurnEvent], *already: TurnEvent) -> Answer | VoiceAppError:
+    try:
+        return await read(stream, *already)
+    except VoiceAppError as error:
+        return error
+
+
+async def test_two_hosts(hosts: TwoHosts, client: PipelineClient) -> None:
+    """One pipeline for all, because its start takes seconds: a whole turn, a short cut, a long one, a narrow
+    link, and a killed worker, each followed by a turn that works."""
+    workers = client.status().workers
+    assert {workers["encoders"].pid, workers["voice"].pid} <= hosts.pids(hosts.far)
+    assert workers["near"].pid in hosts.pids(hosts.near)
+    await _turn_works(client, "first")
+
+    await _short_cut_heals(hosts, client)
+    await _turn_works(client, "after the short cut")
+
+    await _long_cut_fails_its_turn(hosts, client)
+    await _turn_works(client, "after the long cut")
+    assert all(worker.restarts == 0 for worker in client.status().workers.values())
+
+    await _narrow_link_only_takes_longer(hosts, client)
+    await _turn_works(client, "after the narrow link")
+
+    for victim in ("worker", "keeper"):
+        await _killed_comes_back(hosts, client, victim)
+        await _turn_works(client, f"after the {victim}'s death")
+
+
+async def _turn_works(client: PipelineClient, text: str) -> None:
+    answer = await read(client.submit(request(text, LOUD, turn=text)))
+    assert answer.text == answer.voice == f"{text}; {HEARD}"
+
+
+async def _short_cut_heals(hosts: TwoHosts, client: PipelineClient) -> None:
+    stream = client.submit(request("!repeat 1000", turn="short"))
+    first = await anext(stream)
+    hosts.cut()
+    await asyncio.sleep(SILENT_S / 2)
+    hosts.heal()
+    answer = await read(stream, first)
+    assert len(answer.voice) == 1000
+    assert answer.voice == answer.text
+
+
+async def _long_cut_fails_its_turn(hosts: TwoHosts, client: PipelineClient) -> None:
+    stream = client.submit(request("!repeat 2000", turn="long"))
+    first = await anext(stream)
+    hosts.cut()
+    start = time.monotonic()
+    failed = await outcome(stream, first)
+    assert isinstance(failed, TransferFailed)
+    assert "was not heard of for" in failed.message
+    assert time.monotonic() - start > CUT_S
+    assert client.status().workers["voice"].state is WorkerState.UNREACHABLE
+    assert not client.status().ready
+    with pytest.raises(PipelineError, match=r"worker (encoders|voice) is unreachable, try again"):
+        client.submit(request("meanwhile", turn="meanwhile"))
+    hosts.heal()
+    await until(lambda: client.status().ready)
+
+
+async def _narrow_link_only_takes_longer(hosts: TwoHosts, client: PipelineClient) -> None:
+    hosts.limit(megabits=8)
+    try:
+        # Some 640 KB of embeddings come back over it.
+        start = time.monotonic()
+        await _turn_works(client, "narrow")
+        assert time.monotonic() - start > 0.5
+    finally:
+        hosts.unlimit()
+
+
+async def _killed_comes_back(hosts: TwoHosts, client: PipelineClient, victim: str) -> None:
+    stream = client.submit(request("!repeat 2000", turn=victim))
+    first = await anext(stream)
+    before = client.status().workers["voice"]
+    assert before.pid is not None
+    parent = psutil.Process(before.pid).parent()
+    assert parent is not None
+    os.kill(before.pid if victim == "worker" else parent.pid, signal.SIGKILL)
+    how = "was ended by signal 9" if victim == "worker" else "was lost with its Ray actor"
+    with pytest.raises(WorkerDied, match=f"worker voice {how}"):
+        await read(stream, first)
+    await until(lambda: client.status().ready)
+    after = client.status().workers["voice"]
+    assert after.restarts == before.restarts + 1
+    assert after.pid in hosts.pids(hosts.far)
+    await until(lambda: before.pid is not None and not psutil.pid_exists(before.pid))
+
+
+async def test_no_cluster_at_the_address(hosts: TwoHosts, layout: str) -> None:
+    """Refused before Ray itself would try for half a minute."""
+    start = PipelineClient(msgspec.structs.replace(config(layout), ray=f"{NEAR}:6380")).start()
+    with pytest.raises(ConfigError, match=rf"--ray {NEAR}:6380: .*ray start --head"):
+        await start
+
+
+def test_what_a_killed_run_left_is_removed_and_nothing_else(hosts: TwoHosts) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = f"{two_hosts.PREFIX}{gone.pid}-far"
+    subprocess.run(["ip", "netns", "add", left], check=True)
+    process = subprocess.Popen(["ip", "netns", "exec", left, "sleep", "600"])
+    two_hosts.sweep()
+    assert process.wait(10.0) == -signal.SIGKILL
+    names = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
+    assert left not in names
+    assert hosts.far in names
+
+
+async def test_a_host_that_the_cluster_does_not_have_is_named(hosts: TwoHosts, tmp_path: Path) -> None:
+    control = f'address = "{NEAR}"\nprivate_network = true\n'
+    layout = layout_file(tmp_path / "two.toml", control, ENCODERS_AND_VOICE, "10.77.0.3")
+    start = PipelineClient(msgspec.structs.replace(config(layout), ray=RAY)).start()
+    with pytest.raises(
+        ConfigError, match=rf"host 10\.77\.0\.3: no node of the Ray cluster .* {NEAR}, {FAR}; "
+    ):
+        await start
