@@ -15,12 +15,17 @@ import pytest
 from pipeline_talk import config, read, request, until
 
 from voice_app import messages as m
-from voice_app.errors import ConfigError, VoiceAppError, WorkerDied
+from voice_app.errors import ConfigError, DeadlineExceeded, VoiceAppError, WorkerDied
 from voice_app.messages import Stage
 from voice_app.pipeline.client import PipelineClient
+from voice_app.pipeline.control import WorkerConfig
+from voice_app.pipeline.hosts.base import WorkerProcess
+from voice_app.pipeline.launcher import Launcher
+from voice_app.pipeline.layout import WorkerSpec
 from voice_app.pipeline.network import DEFAULT_PORT, ControlPlane, Network
 from voice_app.pipeline.rundir import RunDir
 from voice_app.pipeline.transport.mooncake import new_engine
+from voice_app.pipeline.transport.router import Place
 
 FAR = "127.0.0.2"
 LOUD = m.AudioPart(np.full(160_000, 0.25, np.float32), 16_000)
@@ -108,6 +113,38 @@ async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
             ConfigError, match=rf"tcp://127\.0\.0\.1:{port}/.*: Address already in use .*; choose"
         ):
             await PipelineClient(config(layout)).start()
+
+
+class Away:
+    """A host that does not answer."""
+
+    async def start(self, config: WorkerConfig) -> WorkerProcess:
+        return await asyncio.get_running_loop().create_future()
+
+    async def close(self) -> None:
+        return None
+
+
+async def test_a_host_that_never_starts_its_worker_is_given_up() -> None:
+    run = RunDir()
+    spec = WorkerSpec("voice", "10.0.0.2", {Stage.CODE2WAV: Place("voice", host="10.0.0.2")})
+    network = Network(ControlPlane("10.0.0.1"), {"voice": "10.0.0.2"}, run)
+    down: list[str] = []
+    launcher = Launcher(
+        config(start_timeout_s=0.1),
+        [spec],
+        run.run,
+        network,
+        Away(),
+        lambda name: 0.0,
+        lambda name, addresses: None,
+        lambda name, error: down.append(name),
+    )
+    with pytest.raises(DeadlineExceeded, match=r"host 10\.0\.0\.2 did not start it within 0\.1 s"):
+        await launcher.start()
+    assert down == ["voice"]
+    await launcher.stop()
+    run.remove()
 
 
 # ------------------------------------------------------------------------------------ addresses and checks

@@ -193,12 +193,13 @@ class Launcher:
     async def _live(self, worker: Worker) -> tuple[float, WorkerDied]:
         """One incarnation, from its start to its end; how long it was ready, and how it ended."""
         loop = asyncio.get_running_loop()
+        name = worker.spec.name
         try:
-            process = worker.process = await self._host(worker).start(self._worker_config(worker))
+            process = worker.process = await self._begin(worker)
         except VoiceAppError as error:
-            worker.refusal = error if isinstance(error, ConfigError) else None
-            died = WorkerDied(f"worker {worker.spec.name} could not be started: {error.message}")
-            self._down(worker.spec.name, died)
+            worker.refusal = error if isinstance(error, ConfigError | DeadlineExceeded) else None
+            died = WorkerDied(f"worker {name} could not be started: {error.message}")
+            self._down(name, died)
             return 0.0, died
         worker.ended = ended = asyncio.create_task(process.ended())
         ready = asyncio.create_task(worker.ready.wait())
@@ -224,6 +225,18 @@ class Launcher:
         error = WorkerDied(_obituary(worker.spec.name, await ended, lived_s))
         self._down(worker.spec.name, error)
         return lived_s, error
+
+    async def _begin(self, worker: Worker) -> WorkerProcess:
+        """Start its process. The first time a host has a deadline; later one that is away is waited for: who
+        asks is told that the worker is restarting."""
+        limit_s = None if self._settled[worker.spec.name].done() else self._config.start_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._host(worker).start(self._worker_config(worker))
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"host {worker.spec.host} did not start it within {limit_s:g} s (start_timeout_s)"
+            ) from error
 
     async def _while_it_starts(self, worker: Worker, either: set[asyncio.Task[Any]]) -> None:
         """Wait for one of `either`, as long as the worker goes on telling of progress."""
