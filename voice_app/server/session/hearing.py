@@ -58,10 +58,17 @@ class Hearing:
                 param="audio",
             )
         before = self._microphone.position_ms
+        passed = 0
         for speech in self._microphone.hear(data):
+            if not speech and self._state.user is turns.User.QUIET:
+                passed += 1  # Most frames of a talk: taken together.
+                continue
+            self._state = turns.silent(self._state, passed, now) if passed else self._state
+            passed = 0
             self._state, actions = turns.step(self._state, _SPEECH if speech else _SILENCE, now, self._rules)
             if actions:
                 yield from actions
+        self._state = turns.silent(self._state, passed, now) if passed else self._state
         # A client that sends every 200 ms is not silent in between.
         packet_s = min((self._microphone.position_ms - before) / 1000, LONGEST_PACKET_S)
         self._state = replace(self._state, last_frame_at=now + packet_s)

@@ -58,10 +58,10 @@ def step(state: State, event: Event, now: float, rules: Rules) -> Step:
     """The state after `event` at `now`, and what is to be done, in this order."""
     match event:
         case Frame(speech):
+            if not speech and state.user is User.QUIET:
+                return silent(state, 1, now), []
             state = replace(state, heard_ms=state.heard_ms + FRAME_MS, last_frame_at=now)
-            if speech:
-                return _speech(state, rules)
-            return (state, []) if state.user is User.QUIET else _silence(state, rules)
+            return _speech(state, rules) if speech else _silence(state, rules)
         case Tick():
             return _tick(state, now, rules)
         case Words(back_channel):
@@ -80,6 +80,11 @@ def step(state: State, event: Event, now: float, rules: Rules) -> Step:
             return _cleared(state)
         case Deaf():
             return _forget(state)
+
+
+def silent(state: State, frames: int, now: float) -> State:
+    """The state after `frames` without speech that nobody's turn is waiting for (User.QUIET)."""
+    return replace(state, heard_ms=state.heard_ms + frames * FRAME_MS, last_frame_at=now)
 
 
 def deadline(state: State, rules: Rules) -> float | None:
