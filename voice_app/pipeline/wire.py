@@ -84,12 +84,13 @@ class Wire:
         if address.startswith(_TCP):
             endpoint, _, inbox = address.rpartition("/")
             peer.link = Link(self._name, inbox, time.monotonic())
-            self._by_inbox[inbox] = peer
             _watch(socket)
             socket.set(zmq.CONNECT_TIMEOUT, _CONNECT_MS)
             if self._keys is not None:
                 self._keys.secure_client(socket)
             socket.connect(endpoint)
+            # Last: from now on beats are sent on it by another thread.
+            self._by_inbox[inbox] = peer
         else:
             socket.connect(address)
         self._peers[node] = peer
