@@ -15,7 +15,7 @@ ARGS ?=
 MINUTES ?= 30
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help serve test lint bench load load-ui soak models setup dev-setup load-setup system-packages clean
+.PHONY: help serve test lint bench load load-ui soak rivals models setup dev-setup load-setup system-packages clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ bench: dev-setup models ## measure the local pack
 
 load: load-setup models ## how many people can talk at once: load/report/index.html (ARGS)
 	@$(BIN)/python -m load ramp $(ARGS)
+
+rivals: load-setup models ## pipecat beside it, on the same weights: about 10 minutes (ARGS)
+	@$(BIN)/python -m load.rivals $(ARGS)
 
 load-ui: load-setup models ## the same callers from locust's web page
 	@$(BIN)/python -m load ui $(ARGS)

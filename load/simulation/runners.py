@@ -1,0 +1,259 @@
+"""Runners that compute nothing: they answer as the turn's shape says and note what the call would cost."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from load.simulation.costs import Costs
+from load.simulation.shapes import Pack, Shape
+from voice_app import messages as m
+from voice_app.messages import TurnId
+from voice_app.schedulers.base import (
+    NoAnswer,
+    Prompt,
+    PromptInputs,
+    SequenceStep,
+    StageInput,
+    StepOutput,
+    TalkerOutput,
+    WaveSpec,
+    WaveWindow,
+)
+
+_NOTHING = np.zeros((1, 1), np.float32)
+_RATE = 24_000
+
+
+@dataclass(slots=True)
+class Meter:
+    """Seconds of the call that was just made."""
+
+    seconds: float = 0.0
+
+    def take(self) -> float:
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One turn to be answered. `keys`: of its prompt's positions; equal beginnings are computed once."""
+
+    shape: Shape
+    keys: list[int]
+
+
+Lookup = Callable[[TurnId], Asked]
+
+
+class _Silent:
+    """What no stub needs to do."""
+
+    def __init__(self, pack: Pack, costs: Costs, asked: Lookup) -> None:
+        self.meter = Meter()
+        self.pack = pack
+        self.costs = costs
+        self.asked = asked
+
+    def warm_up(self) -> None:
+        return None
+
+
+class Preprocessing(_Silent):
+    """A `OnePassRunner`."""
+
+    def run(self, batch: Sequence[StageInput]) -> list[list[m.EdgePayload | m.StageEvent]]:
+        speech = [self.asked(item.turn).shape.speech_s for item in batch]
+        self.meter.seconds += self.costs.preprocessing(len(batch), sum(speech))
+        return [self._made(item.turn, seconds) for item, seconds in zip(batch, speech, strict=True)]
+
+    def _made(self, turn: TurnId, seconds: float) -> list[m.EdgePayload | m.StageEvent]:
+        media = m.Media(f"{turn.session}/{turn.turn}", "audio")
+        spans = (m.Span(ids=(0,)), m.Span(media=media))
+        return [m.PromptIds(spans, m.PromptParams()), m.MelFrames(media, _NOTHING, seconds)]
+
+
+class AudioEncoder(_Silent):
+    """A `OnePassRunner`."""
+
+    def run(self, batch: Sequence[StageInput]) -> list[list[m.EdgePayload | m.StageEvent]]:
+        heard = [item.payload for item in batch if isinstance(item.payload, m.MelFrames)]
+        self.meter.seconds += self.costs.audio_encoder(len(heard), sum(mel.seconds for mel in heard))
+        return [[m.Embeddings(mel.media, _NOTHING), m.Transcript("")] for mel in heard]
+
+
+class Thinker(_Silent):
+    """A `ThinkerRunner`."""
+
+    overlaps = False
+    grows = False
+
+    def __init__(self, pack: Pack, costs: Costs, asked: Lookup) -> None:
+        super().__init__(pack, costs, asked)
+        self.page_size = pack.page_size
+        self.num_pages = pack.pages
+        self.max_positions = pack.max_positions
+
+    def assemble(self, inputs: PromptInputs) -> Prompt | NoAnswer:
+        asked = self.asked(inputs.turn)
+        return self._prompt(asked.keys, asked.shape.tokens)
+
+    def openings(self) -> Sequence[Prompt]:
+        return [self._prompt(list(range(self.pack.shared)), 1)] if self.pack.shared else []
+
+    def step(self, batch: Sequence[SequenceStep]) -> list[StepOutput]:
+        decodes = sum(bool(step.outputs) and step.count == 1 for step in batch)
+        rest = sum(step.count for step in batch) - decodes
+        self.meter.seconds += self.costs.thinker(decodes, rest)
+        return [self._output(step) for step in batch]
+
+    def close(self, prompt: Prompt) -> None:
+        return None
+
+    def _prompt(self, keys: list[int], tokens: int) -> Prompt:
+        return Prompt(keys, m.PromptParams(), m.Sampling(), max_tokens=tokens, eos_ids=frozenset())
+
+    def _output(self, step: SequenceStep) -> StepOutput:
+        if not step.sample:
+            return StepOutput()
+        last = len(step.outputs) + 1 >= step.prompt.max_tokens
+        return StepOutput(len(step.outputs), _NOTHING[0], finish_reason="stop" if last else None)
+
+
+class Decoder(_Silent):
+    """A `TokenDecoder`."""
+
+    def token_bytes(self, token: int) -> bytes:
+        return b"x"
+
+
+@dataclass(slots=True, eq=False)
+class _Voice:
+    """One turn's. `fed`: tokens; `spoken`: clauses that are over; `given`: frames of the next one."""
+
+    shape: Shape
+    prompted: bool = False
+    fed: int = 0
+    unused: int = 0
+    text_over: bool = False
+    spoken: int = 0
+    given: int = 0
+    frames: int = 0
+
+
+class _Talker(_Silent):
+    """What the two talkers share."""
+
+    def __init__(self, pack: Pack, costs: Costs, asked: Lookup) -> None:
+        super().__init__(pack, costs, asked)
+        self.max_states = pack.states
+
+    def open(self, turn: TurnId) -> object:
+        return _Voice(self.asked(turn).shape)
+
+    def feed(self, state: object, payload: m.EdgePayload) -> None:
+        voice = _voice(state)
+        voice.unused += 1
+        if isinstance(payload, m.PromptIds):
+            voice.prompted = True
+        elif isinstance(payload, m.TokenVector):
+            voice.fed += payload.id is not None
+            voice.text_over = voice.text_over or payload.finish_reason is not None
+
+    def close(self, state: object) -> None:
+        return None
+
+
+class ClauseTalker(_Talker):
+    """A `TalkerRunner` that speaks clause by clause, as the local pack's does: in a step one clause of the
+    turn that has spoken least, the first clause of a turn in two parts."""
+
+    FIRST_PART = 32
+
+    def ready(self, state: object) -> bool:
+        voice = _voice(state)
+        over = voice.prompted and voice.text_over and voice.spoken == len(voice.shape.clauses)
+        return voice.unused > 0 or self._can_speak(voice) or over
+
+    def step(self, states: Sequence[object]) -> list[TalkerOutput]:
+        voices = [_voice(state) for state in states]
+        able = filter(self._can_speak, voices)
+        chosen = min(able, key=lambda voice: (voice.given == 0, voice.frames), default=None)
+        return [self._advance(voice, voice is chosen) for voice in voices]
+
+    def _can_speak(self, voice: _Voice) -> bool:
+        clauses = voice.shape.clauses
+        if not voice.prompted or voice.spoken == len(clauses):
+            return False
+        return voice.given > 0 or voice.text_over or voice.fed >= clauses[voice.spoken].tokens
+
+    def _advance(self, voice: _Voice, speak: bool) -> TalkerOutput:
+        consumed, voice.unused = voice.unused, 0
+        frames = None
+        if speak:
+            clause = voice.shape.clauses[voice.spoken]
+            end = min(clause.frames, self.FIRST_PART) if voice.frames == 0 else clause.frames
+            made = end - voice.given
+            self.meter.seconds += self.costs.talker(1, int(voice.given == 0), made)
+            voice.frames += made
+            over = end == clause.frames
+            voice.given, voice.spoken = (0, voice.spoken + 1) if over else (end, voice.spoken)
+            frames = m.CodeFrames(np.zeros((made, 1), np.float32), segment_end=over)
+        if voice.text_over and voice.spoken == len(voice.shape.clauses) and voice.prompted:
+            rows = frames.frames if frames else np.zeros((0, 1), np.float32)
+            return TalkerOutput(m.CodeFrames(rows, segment_end=True, last=True), consumed, done=True)
+        return TalkerOutput(frames, consumed)
+
+
+class FrameTalker(_Talker):
+    """A `TalkerRunner` that makes a frame a step, of the next token while there are any."""
+
+    def ready(self, state: object) -> bool:
+        voice = _voice(state)
+        return voice.prompted and (voice.text_over or voice.fed > voice.frames)
+
+    def step(self, states: Sequence[object]) -> list[TalkerOutput]:
+        self.meter.seconds += self.costs.talker(len(states), 0, len(states))
+        return [self._advance(_voice(state)) for state in states]
+
+    def _advance(self, voice: _Voice) -> TalkerOutput:
+        voice.frames += 1
+        done = voice.frames >= voice.shape.frames
+        consumed = voice.unused if done else min(voice.unused, 2 if voice.frames == 1 else 1)
+        voice.unused -= consumed
+        rows = np.zeros((1, 1), np.float32)
+        return TalkerOutput(m.CodeFrames(rows, segment_end=done, last=done), consumed, done)
+
+
+class Code2Wav(_Silent):
+    """A `Code2WavRunner`."""
+
+    def __init__(self, pack: Pack, costs: Costs, asked: Lookup) -> None:
+        super().__init__(pack, costs, asked)
+        self._samples = round(pack.frame_s * _RATE)
+        self.spec = WaveSpec(
+            sample_rate=_RATE,
+            samples_per_frame=self._samples,
+            left_context=pack.left_context,
+            right_context=pack.right_context,
+            channels=1,
+            codebook=None,
+            first_window=pack.first_window,
+            max_window=pack.max_window,
+        )
+
+    def open(self) -> object:
+        return None
+
+    def decode(self, windows: Sequence[WaveWindow]) -> list[np.ndarray]:
+        self.meter.seconds += self.costs.code2wav(len(windows), sum(len(w.frames) for w in windows))
+        return [np.zeros((len(w.frames) - w.left - w.right) * self._samples, np.float32) for w in windows]
+
+    def close(self, state: object) -> None:
+        return None
+
+
+def _voice(state: object) -> _Voice:
+    assert isinstance(state, _Voice)
+    return state

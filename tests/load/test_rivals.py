@@ -1,0 +1,52 @@
+"""The comparison with pipecat: the tokenizer made for it, our line, and the summary."""
+
+import json
+
+import pytest
+from tokenizers.pre_tokenizers import ByteLevel
+
+from load.rivals.caller import Interruption, Turn
+from load.rivals.lines import Kind, Realtime, Said
+from load.rivals.summary import Crowd, goals
+from load.rivals.whisper_tokenizer import SPECIAL, split, tokenizer
+
+BYTES = sorted(ByteLevel.alphabet())
+
+
+def test_merges_come_from_the_order_of_the_vocabulary():
+    words = [*BYTES, "th", "in", "the", "thin", SPECIAL, "<|startoftranscript|>"]
+    ranks = {word: rank for rank, word in enumerate(words)}
+    assert split("thin", ranks) == ("th", "in")
+    made = tokenizer(words)
+    assert made.encode("thinthe").tokens == ["thin", "the"]
+    assert made.decode(made.encode("the inn, thin").ids) == "the inn, thin"
+    assert made.token_to_id("<|startoftranscript|>") == len(words) - 1
+
+
+def test_a_token_that_no_merges_make_is_refused():
+    with pytest.raises(ValueError, match="'thin'"):
+        split("thin", {word: rank for rank, word in enumerate([*BYTES, "hi", "thin"])})
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        # 480 bytes in base64: 240 samples at 24 kHz
+        ({"type": "response.output_audio.delta", "delta": "A" * 640}, Said(Kind.SOUND, 0.01)),
+        ({"type": "input_audio_buffer.speech_started"}, Said(Kind.FLUSH)),
+        ({"type": "response.done"}, Said(Kind.COMPLETE)),
+        ({"type": "response.created"}, None),
+    ],
+)
+def test_what_a_message_means_to_a_listener(event: dict[str, str], said: Said | None):
+    assert Realtime().read(json.dumps(event)) == said
+
+
+def test_goals_are_held_against_the_tuned_rival():
+    ours = Crowd("ours", 8, [Turn(0.2, 0.4), Turn(0.2, 0.5, gaps=[0.1])], cpu_s=1.0)
+    rival = Crowd("tuned", 8, [Turn(0.3, 2.0), Turn(0.3, 1.8)], cpu_s=4.0)
+    audio, cpu, gaps, quiet = goals([ours], [rival], [Interruption(0.01, 0.3)])
+    assert (audio.value, audio.limit, audio.met) == (450.0, 475.0, True)
+    assert (cpu.value, cpu.limit, cpu.met) == (0.5, 1.0, True)
+    assert not gaps.met
+    assert quiet.met
