@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     ramping = commands.add_parser("ramp", help="find the largest number of talks that holds")
-    ramping.add_argument("--start", type=int, default=2, metavar="N", help="first number (default: 2)")
+    ramping.add_argument("--start", type=int, default=4, metavar="N", help="first number (default: 4)")
     ramping.add_argument("--most", type=int, default=64, metavar="N", help="largest number (default: 64)")
     ramping.add_argument("--step", type=float, default=STEP_S, metavar="S", help="seconds that one is held")
     ramping.add_argument(

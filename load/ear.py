@@ -261,10 +261,14 @@ class Ear:
                 del self._answers[response.id]
             case "cancelled":
                 self._close(turn, Outcome.CUT_OFF, now)
+            case _ if turn.speech_ended is None and not turn.chunks:
+                # Half a question, taken for no speech; the rest of it will be answered.
+                del self._answers[response.id]
             case _:
                 answer.complete = True
                 if not turn.chunks:
-                    self._close(turn, Outcome.SOUNDLESS, now)
+                    wordless = turn.first_text is None
+                    self._close(turn, Outcome.WORDLESS if wordless else Outcome.SOUNDLESS, now)
 
     # -------------------------------------------------------------------------------------------- closing
 

@@ -19,8 +19,9 @@ from voice_app.bench.callers import PACKET_S, RATE, packets
 NOISE = 0.001
 """Standard deviation of the microphone's own noise: 60 dB below full scale, some 40 below speech. It makes
 every saying of a recording another sound, so that nothing is answered from what was recognised before."""
-HESITATION = (0.3, 0.6)
-"""Its length, by the silence that ends a turn. Recordings add the short gap that is there already."""
+HESITATION = (0.2, 0.4)
+"""Its length, by the silence that ends a turn. The recording adds the gap that is there already, and the
+faint ends of its words."""
 MID_WORD = (0.3, 0.7)
 """Where in a recording a caller is gone."""
 

@@ -8,7 +8,7 @@ import matplotlib
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 from matplotlib.typing import RcKeyType
 
 from load.figures import PATH, Spread, StepFigures
@@ -25,6 +25,8 @@ RED = "#d9534f"
 WIDTH = 9.0
 ROOM = 1.15
 """Of an axis, by its largest value: numbers stand above."""
+SECONDS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30)
+"""What is written beside a scale of waits."""
 STYLE: dict[RcKeyType, object] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -85,7 +87,7 @@ def latency(report: Report) -> str:
             _line(above, points, f"{name}, {which}", colour, style)
         above.axhline(report.first_audio_limit_s, color=RED, linewidth=1)
         above.set_yscale("log")
-        above.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        above.yaxis.set_major_locator(FixedLocator(SECONDS))
         above.yaxis.set_major_formatter("{x:g}")
         above.yaxis.set_minor_locator(NullLocator())
         above.text(

@@ -141,7 +141,7 @@ def timeline(evidence: Evidence, window: Window, origin: float) -> Timeline | No
     first, last = turns[0].speech_began, turns[-1].ended or turns[-1].speech_began
     stages = [
         StageBar(name, begin + span.first_in, begin + span.first_out, begin + span.last_out)
-        for trace in traces_of(evidence, window)
+        for trace in evidence.traces
         if trace.session == turns[0].session
         if first <= trace.submitted - evidence.wall_offset <= last
         for begin in [trace.submitted - evidence.wall_offset - origin]

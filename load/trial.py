@@ -28,6 +28,7 @@ SETTLE_S = 8.0
 """After the number of talks has changed, before anything counts."""
 SPAWN_S = 2.0
 """In which the callers of a number dial."""
+LONGEST = 3
 LOOK_EVERY_S = 1.0
 SERVER_NICENESS = 5
 """The callers share the machine with the server and go first, so that their clock is right. What they use,
@@ -69,14 +70,22 @@ class Trial:
     origin: float = field(default_factory=clock)
     wall_offset: float = field(default_factory=lambda: time.time() - clock())
 
-    def hold(self, sessions: int, seconds: float, settle_s: float = SETTLE_S) -> Window:
-        """Let so many talk; gives the window that counts."""
+    def hold(self, sessions: int, seconds: float, settle_s: float = SETTLE_S, least_turns: int = 0) -> Window:
+        """Let so many talk; gives the window that counts, which is longer, up to `LONGEST` times, where there
+        were not so many turns yet."""
         self.runner.start(sessions, spawn_rate=max(1.0, sessions / SPAWN_S))
         gevent.sleep(settle_s)
         begin = clock()
         gevent.sleep(seconds)
+        while self._turns_since(begin) < least_turns and clock() < begin + LONGEST * seconds:
+            gevent.sleep(LOOK_EVERY_S)
         end = clock()
         return Window(sessions, begin, end, [ear.waits_s(end) for ear in self.scene.ears])
+
+    def _turns_since(self, begin: float) -> int:
+        """Turns with a sound that ended."""
+        turns = self.scene.record.turns
+        return sum(turn.counted and bool(turn.chunks) and (turn.ended or 0) >= begin for turn in turns)
 
     def evidence(self) -> Evidence:
         """All that was seen so far."""

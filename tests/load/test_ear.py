@@ -176,7 +176,7 @@ def test_a_turn_whose_end_the_server_took_back_is_measured_by_the_answer_to_all_
         ),
         ("failed", {}, "failed", ""),
         ("cancelled", {}, "cut off", ""),
-        ("completed", {}, "soundless", ""),
+        ("completed", {}, "wordless", ""),
     ],
 )
 def test_what_is_no_answer_says_why(status, details, outcome, detail):
@@ -187,6 +187,29 @@ def test_what_is_no_answer_says_why(status, details, outcome, detail):
     (turn,) = talk.turns
     assert (turn.outcome, turn.detail) == (outcome, detail)
     assert turn.first_audio_s is None
+
+
+def test_words_without_a_sound_are_no_answer():
+    talk = Talk()
+    talk.ask()
+    talk.answer(2.5)
+    talk.text(2.6)
+    talk.done(2.7)
+    assert talk.turns[0].outcome is Outcome.SOUNDLESS
+
+
+def test_half_a_question_that_was_taken_for_no_speech_ends_no_turn():
+    talk = Talk()
+    talk.ear.begin("fact-1-1", 0.0)
+    talk.answer(0.9)
+    talk.done(1.0)
+    talk.ear.end(2.0)
+    talk.answer(2.5, "resp_2")
+    talk.sound(2.6, 0.1, "resp_2")
+    talk.done(2.6, response="resp_2")
+    assert talk.ear.heard_out(3.0)
+    assert [turn.outcome for turn in talk.turns] == [Outcome.HEARD]
+    assert talk.ear.faults == []
 
 
 def test_patience_ends_and_a_late_answer_is_no_answer_to_nothing():

@@ -125,7 +125,7 @@ def test_whoever_hesitates_is_silent_for_less_than_ends_a_turn():
     world.run()
     for turn in world.turns:
         plain_s = 1.5 if turn.recording == "b-1" else 1.0
-        assert 0.15 <= spoken_s(turn) - plain_s <= 0.32
+        assert 0.1 <= spoken_s(turn) - plain_s <= 0.22
         said = [
             step for at, step in world.steps if turn.speech_began <= at < turn.speech_began + spoken_s(turn)
         ]
