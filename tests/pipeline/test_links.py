@@ -29,7 +29,7 @@ class End:
         self.got: list[bytes] = []
 
     def send(self, body: bytes) -> None:
-        self.queue.append((self.link.send(body), body))
+        self.queue.append((self.link.send(body, self.clock), body))
 
     def beat(self, *, lost: bool = False) -> None:
         self.queue.append((self.link.beat(self.clock, lost=lost), b""))
@@ -157,11 +157,11 @@ def test_random_cuts_in_both_directions_lose_nothing(seed: int) -> None:
 def test_what_waits_is_bounded_and_a_frame_that_did_not_go_is_not_counted() -> None:
     link = Link("a.0", "b.0", 0.0)
     for _ in range(CAPACITY):
-        link.send(b"")
+        link.send(b"", 0.0)
     with pytest.raises(LinkFull):
-        link.send(b"")
+        link.send(b"", 0.0)
     link.unsend()
-    assert link.send(b"").seq == CAPACITY - 1
+    assert link.send(b"", 0.0).seq == CAPACITY - 1
 
 
 def test_silence_is_since_anything_was_heard() -> None:
@@ -172,7 +172,10 @@ def test_silence_is_since_anything_was_heard() -> None:
     pair.deliver()
     pair.wait(1.0)
     assert pair.b.link.silence(pair.b.clock) == 1.0
-    assert pair.a.link.silence(pair.a.clock) == 4.0, "a got nothing, so it does not know"
+    assert pair.a.link.silence(pair.a.clock) == 1.0, "it got nothing, but had not asked before"
+    pair.wait(2.0)
+    pair.a.send(b"y")
+    assert pair.a.link.silence(pair.a.clock) == 3.0
 
 
 def test_the_clocks_difference_is_that_of_the_quickest_beat() -> None:

@@ -80,7 +80,7 @@ class LinkFull(Exception):
 class Link:
     """One node's end of its connection with another, from the inbox `source` to the inbox `target`. An inbox
     is one incarnation of a node: a new one shares nothing with the old. `heard_at`: when the connection was
-    opened, and then when the other end was last heard."""
+    opened, or first used, and then when the other end was last heard."""
 
     source: str
     target: str
@@ -97,10 +97,12 @@ class Link:
     _clocks: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_CLOCK_SAMPLES))
     """Of beats: how long they and their answer took, and the difference of the clocks by them."""
 
-    def send(self, body: bytes) -> Data:
+    def send(self, body: bytes, now: float) -> Data:
         """The head for `body`, which is kept until it was received. Raises LinkFull."""
         if len(self._kept) >= CAPACITY:
             raise LinkFull
+        if self._sent == 0 and self._echo is None:
+            self.heard_at = now  # A node that is just starting is not missed before.
         self._kept.append(body)
         self._sent += 1
         return Data(self.source, self.target, self._sent - 1)

@@ -270,7 +270,7 @@ def _watch(socket: zmq.Socket[bytes]) -> None:
 
 
 def _send_frame(socket: zmq.Socket[bytes], link: Link, body: bytes) -> None:
-    head = link.send(body)
+    head = link.send(body, time.monotonic())
     try:
         socket.send(to_frame(head, body), zmq.NOBLOCK)
     except zmq.ZMQError:
