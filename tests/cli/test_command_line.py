@@ -129,6 +129,8 @@ def test_bad_history_names_the_entry(capsys, tmp_path, content, named):
         (["ask", "--text", "x", "--layout", "moon"], "moon"),
         (["ask", "--text", "x", "--threads", "99999999"], "--threads 99999999"),
         (["serve", "--max-talks", "0"], "--max-talks 0"),
+        (["serve", "--min-speech", "-20"], "--min-speech -20"),
+        (["serve", "--interrupt-after", "60000"], "--interrupt-after 60000"),
         (["serve", "--port", "99999"], "--port 99999"),
         (["serve", "--port", "-1"], "--port -1"),
         (["serve", "--origin", ""], "--origin"),
@@ -225,6 +227,15 @@ def test_every_talk_has_room_for_its_turns(monkeypatch):
     monkeypatch.setattr(serving, "serve", lambda config, _: seen.append(config) or 0)
     assert cli.main(["serve", "--max-talks", "200"]) == 0
     assert seen[0].max_turns >= 2 * 200, "one that is answered, one that is begun meanwhile"
+
+
+def test_the_operator_says_what_is_speech_and_what_interrupts(monkeypatch):
+    seen: list[serving.ServeOptions] = []
+    monkeypatch.setattr(registry, "bring", lambda *_: None)
+    monkeypatch.setattr(serving, "serve", lambda _, given: seen.append(given) or 0)
+    assert cli.main(["serve", "--min-speech", "100", "--interrupt-after", "0"]) == 0
+    talk = seen[0].settings.talk
+    assert (talk.onset_ms, talk.interrupt_ms, talk.speculate_ms) == (100, 0, 160)
 
 
 @pytest.mark.parametrize(

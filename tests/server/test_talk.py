@@ -196,6 +196,24 @@ def test_a_cough_does_not_interrupt():
     assert t.last("response.done")["response"]["status"] == "completed"
 
 
+def test_how_long_speech_must_be_is_the_operators():
+    """A cough that would pass begins a turn, and one that would begin a turn passes."""
+    for onset_ms, sound_s, told in ((40, 0.04, 1), (60, 0.04, 0), (200, 0.18, 0)):
+        t = talk(settings=TalkSettings(onset_ms=onset_ms))
+        t.speak(sound_s)
+        t.silence(1)
+        assert t.kinds.count("input_audio_buffer.speech_started") == told
+
+
+def test_any_speech_interrupts_where_the_operator_says_so():
+    t = VirtualTalk(answering(heard="Mm-hm."), TalkSettings(interrupt_ms=0))
+    t.speak(1)
+    t.silence(1.5)
+    t.speak(0.1)
+    t.silence(0.1)
+    assert t.last("response.done")["response"]["status"] == "cancelled"
+
+
 @pytest.mark.parametrize(("words", "kept"), [("Mm-hm.", True), ("", True), ("Yeah.", True), ("Stop.", False)])
 def test_a_short_sound_over_a_reply_is_judged_by_its_words(words: str, kept: bool):
     def answer(request: m.TurnRequest):

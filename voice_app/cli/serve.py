@@ -14,6 +14,9 @@ TURNS_OF_A_TALK = 3
 """Most turns that a talk has in the pipeline at once: one that is answered, one that is begun before the
 speaker has surely ended, or that only transcribes, and one that looks at camera frames."""
 
+LONGEST_MS = 5000
+"""Of the options that say how long speech must be."""
+
 
 def add_parser(commands) -> None:
     """Register the subcommand."""
@@ -29,10 +32,21 @@ def add_parser(commands) -> None:
         "--origin", action="append", default=[], metavar="URL", help="a page that may connect (repeatable)"
     )
     access.add_argument("--max-talks", type=int, default=64, metavar="N", help="talks at once (default: 64)")
-    parser.add_argument(
+    turns = parser.add_argument_group("turns")
+    turns.add_argument(
         "--no-speculation", action="store_true", help="start no work before a turn is surely over"
     )
-    parser.add_argument(
+    turns.add_argument(
+        "--min-speech", type=int, default=60, metavar="MS", help="shorter sound is no speech (default: 60)"
+    )
+    turns.add_argument(
+        "--interrupt-after",
+        type=int,
+        default=400,
+        metavar="MS",
+        help="speech that interrupts an answer whatever its words are; 0: any does (default: 400)",
+    )
+    turns.add_argument(
         "--turn-model", type=Path, metavar="FILE", help="smart-turn for semantic_vad (default: its own)"
     )
     keeping = parser.add_argument_group("keeping talks")
@@ -59,7 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
         max_talks=arguments.max_talks,
         origins=tuple(arguments.origin),
         store_audio=arguments.store_audio,
-        talk=TalkSettings(speculate_ms=None) if arguments.no_speculation else TalkSettings(),
+        talk=TalkSettings(
+            speculate_ms=None if arguments.no_speculation else TalkSettings().speculate_ms,
+            onset_ms=arguments.min_speech,
+            interrupt_ms=arguments.interrupt_after,
+        ),
     )
     config = msgspec.structs.replace(
         options.pipeline_config(arguments),
@@ -96,6 +114,13 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raises ConfigError for an option that would be found wrong only after the models are there."""
     if arguments.max_talks < 1:
         raise ConfigError(f"--max-talks {arguments.max_talks}: must be at least 1", param="max_talks")
+    for option, value in (
+        ("--min-speech", arguments.min_speech),
+        ("--interrupt-after", arguments.interrupt_after),
+    ):
+        if not 0 <= value <= LONGEST_MS:
+            name = option.removeprefix("--").replace("-", "_")
+            raise ConfigError(f"{option} {value}: must be between 0 and {LONGEST_MS}", param=name)
     if not 0 <= arguments.port <= 65535:
         raise ConfigError(f"--port {arguments.port}: must be between 0 and 65535", param="port")
     for origin in arguments.origin:

@@ -12,16 +12,18 @@ class TalkSettings:
     """How talks are led; what of it a client may change is in the session's configuration.
 
     `lead_s`: audio is sent at most so far ahead of the listener's ear. `speculate_ms`: silence after which
-    the work on a turn starts (None: when the turn is over). `interrupt_ms`: speech of this length interrupts
-    a reply; shorter speech is judged by its words where the pack tells them (`transcribes`), else passed
-    over. `semantic_vad`: a model says whether a turn sounds complete. `audio_kept_s`: seconds of the user's
-    recordings that a talk keeps. `prompt_tokens`: about so many of the conversation are in a prompt at most.
-    `stand_in_voices`: names (in lower case) of voices elsewhere, which stand for the pack's own."""
+    the work on a turn starts (None: when the turn is over). `onset_ms`: sound of this length is speech.
+    `interrupt_ms`: speech of this length interrupts a reply (0: any); shorter speech is judged by its words
+    where the pack tells them (`transcribes`), else passed over. `semantic_vad`: a model says whether a turn
+    sounds complete. `audio_kept_s`: seconds of the user's recordings that a talk keeps. `prompt_tokens`:
+    about so many of the conversation are in a prompt at most. `stand_in_voices`: names (in lower case) of
+    voices elsewhere, which stand for the pack's own."""
 
     model: str = "local"
     instructions: str = DEFAULT_INSTRUCTIONS
     lead_s: float = 1.0
     speculate_ms: int | None = 160
+    onset_ms: int = 60
     interrupt_ms: int = 400
     transcribes: bool = True
     semantic_vad: bool = False

@@ -295,6 +295,7 @@ def turn_rules(config: cfg.Config, talk: TalkSettings) -> turns.Rules:
     speculate_ms = talk.speculate_ms if answers else None
     rules = turns.Rules(
         speculate_ms=speculate_ms,
+        onset_ms=talk.onset_ms,
         interrupt=detection.interrupt_response,
         interrupt_ms=talk.interrupt_ms,
         judge_words=talk.transcribes and speculate_ms is not None,
