@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from voice_app import messages as m
 from voice_app.errors import TurnCancelled
@@ -107,9 +108,32 @@ async def test_the_requests_own_functions_go_to_the_reader() -> None:
     for calls in ([lights], [lights, SUM], [SUM, lights]):
         turns = ScriptedTurns(lambda r, calls=calls: said("Now.", 3, *calls))
         events = await read(FunctionCaller(turns), ASKED)
-        assert lights in events
+        assert [event for event in events if isinstance(event, m.ToolCall)] == [lights]
         assert len(turns.asked) == 1
         assert isinstance(events[-1], m.TurnDone)
+
+
+async def test_a_function_of_the_request_may_have_a_built_in_ones_name() -> None:
+    own = m.ToolSpec("calculate", "Asks the accountant.", "{}")
+    turns = ScriptedTurns(lambda r: said("", 0, SUM))
+    events = await read(FunctionCaller(turns), replace(ASKED, tools=(own,)))
+    assert SUM in events
+    assert len(turns.asked) == 1
+    assert [spec for spec in turns.asked[0].tools if spec.name == "calculate"] == [own]
+
+
+async def test_a_voice_that_ends_before_its_text_waits_for_the_call() -> None:
+    """Text and voice come from different processes: nothing keeps them in order."""
+
+    def ahead(events: list[m.TurnEvent]) -> list[m.TurnEvent]:
+        done = next(event for event in events if isinstance(event, m.AudioDone))
+        return [done, *(event for event in events if event is not done)]
+
+    first, second = said("Well. ", 5, SUM), said("It is 84.", 7)
+    turns = ScriptedTurns(lambda r: ahead(first) if len(r.messages) == 1 else ahead(second))
+    events = await read(FunctionCaller(turns), ASKED)
+    assert [e for e in events if isinstance(e, m.AudioDone)] == [m.AudioDone(12)]
+    assert len([e for e in events if isinstance(e, m.AudioChunk)]) == 2
 
 
 async def test_a_model_that_calls_without_end_is_offered_nothing_in_the_end() -> None:

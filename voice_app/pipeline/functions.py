@@ -5,7 +5,7 @@ one turn with one answer.
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -45,7 +45,8 @@ class FunctionCaller:
     """A pipeline (`Turns`) that answers the calls of built-in functions itself.
 
     Offered are those whose names the request's own functions do not have, and none where it says which
-    function is wanted. Calls of the request's own go to the reader; then nothing is answered here."""
+    function is wanted. Calls of the request's own go to the reader; then nothing is answered here, and calls
+    of built-in ones beside them are left out."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -85,6 +86,8 @@ class _Answer:
         self._chars = 0
         self._samples = 0
         self._usage = m.Usage()
+        self._offered: frozenset[str] = frozenset()
+        """The built-in functions that the model of the running turn may call."""
         self._stream = turns.submit(self._offering(request))
 
     def __aiter__(self) -> AsyncIterator[TurnEvent]:
@@ -100,15 +103,17 @@ class _Answer:
         self._turns.cancel(self._request.turn)
 
     async def _events(self) -> AsyncGenerator[TurnEvent]:
-        while True:
-            round_ = _Round()
-            async for event in self._stream:
-                if not round_.keeps(event):
-                    yield self._shifted(event)
-            if not round_.calls:
-                self.over = True
-                return
-            self._go_on(round_)
+        try:
+            while True:
+                round_ = _Round(self._offered)
+                async for event in self._stream:
+                    for shown in round_.take(event):
+                        yield self._shifted(shown)
+                if not round_.calls:
+                    return
+                self._go_on(round_)
+        finally:
+            self.over = True
 
     def _go_on(self, round_: "_Round") -> None:
         """Submit the turn that knows what the functions gave."""
@@ -137,11 +142,10 @@ class _Answer:
         self._stream = self._turns.submit(self._offering(self._request))
 
     def _offering(self, request: TurnRequest) -> TurnRequest:
-        if self._count >= MAX_CALLS:
-            return request
         taken = {spec.name for spec in request.tools}
-        own = tuple(tool.spec for name, tool in _TOOLS.items() if name not in taken)
-        return replace(request, tools=(*request.tools, *own))
+        self._offered = frozenset(_TOOLS.keys() - taken) if self._count < MAX_CALLS else frozenset()
+        built_in = [tool.spec for name, tool in _TOOLS.items() if name in self._offered]
+        return replace(request, tools=(*request.tools, *built_in))
 
     def _result(self, call: m.ToolCallPart) -> str:
         """What the function gives, or what is wrong with the call: the model may correct itself."""
@@ -167,38 +171,49 @@ class _Answer:
 
 
 class _Round:
-    """What one turn gave."""
+    """What one turn gave. `offered`: the built-in functions that it may have called."""
 
-    def __init__(self) -> None:
-        self.calls: list[m.ToolCall] = []
+    def __init__(self, offered: Collection[str]) -> None:
         self.text = ""
         self.samples = 0
         self.usage = m.Usage()
+        self._offered = offered
+        self._built_in: list[m.ToolCall] = []
         self._foreign = False
+        self._text_over = False
+        self._voice: m.AudioDone | None = None
+        """It came before the end of the text; only then it is known whether it is the answer's."""
 
-    def keeps(self, event: TurnEvent) -> bool:
-        """Account for `event`; True: it is not for the reader."""
+    @property
+    def calls(self) -> Sequence[m.ToolCall]:
+        """Those that are answered here."""
+        return () if self._foreign else self._built_in
+
+    def take(self, event: TurnEvent) -> Sequence[TurnEvent]:
+        """Account for `event`; returns what is there for the reader now."""
         match event:
             case m.TextDelta(text):
                 self.text += text
-            case m.ToolCall(name):
-                self._foreign |= name not in _TOOLS
-                if name in _TOOLS and not self._foreign:
-                    self.calls.append(event)
-                    return True
+            case m.ToolCall(name) if name in self._offered:
+                self._built_in.append(event)
+                return ()
+            case m.ToolCall():
+                self._foreign = True
             case m.TextDone(_, usage):
-                self.usage = usage
-                if self._foreign:
-                    self.calls.clear()
-                return bool(self.calls)
+                self.usage, self._text_over = usage, True
+                ends = (event,) if self._voice is None else (event, self._voice)
+                return () if self.calls else ends
             case m.AudioDone(samples):
                 self.samples = samples
-                return bool(self.calls)
+                if not self._text_over:
+                    self._voice = event
+                    return ()
+                return () if self.calls else (event,)
             case m.TurnDone():
-                return bool(self.calls)
+                return () if self.calls else (event,)
             case _:
                 pass
-        return False
+        return (event,)
 
 
 def _sum(one: m.Usage, other: m.Usage) -> m.Usage:
