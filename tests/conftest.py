@@ -4,11 +4,16 @@ import logging
 import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 # Before torch, OpenMP or BLAS load: two cores carry the tests beside worker processes.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+
+# A busy machine is no fault of the code's.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)

@@ -78,6 +78,19 @@ def test_stop_strings_count_outside_of_calls(places: list[int]) -> None:
     assert _read(_cut(f"One. {CALL}", places), ["city"]) == ("One. ", [WEATHER], None)
 
 
+@given(places)
+def test_stop_strings_count_in_what_turns_out_to_be_no_call(places: list[int]) -> None:
+    unheard_of = '<tool_call>{"name": "radio", "arguments": {}}</tool_call>'
+    assert _read(_cut(f"One. {unheard_of}", places), ["radio"]) == ('One. <tool_call>{"name": "', [], "stop")
+    assert _read(_cut(f"{unheard_of} Two.", places), ["> T"]) == (unheard_of[:-1], [], "stop")
+
+
+@given(places)
+def test_a_call_behind_what_is_no_call(places: list[int]) -> None:
+    unheard_of = '<tool_call>{"name": "radio", "arguments": {}}</tool_call>'
+    assert _read(_cut(f"{unheard_of}{CALL}", places)) == (unheard_of, [WEATHER], None)
+
+
 @pytest.mark.parametrize(
     "malformed",
     [

@@ -72,3 +72,9 @@ class HeldText:
             count += 1
         self.text = self.text[gone:]
         return count
+
+    def stopped(self, start: int) -> Reading:
+        """The answer ends at byte `start`, where a stop string begins."""
+        before = len(self.text)
+        safe = self.release(start)
+        return Reading(safe, shown=start - (before - len(self.text)), finish_reason="stop")

@@ -21,8 +21,6 @@ class StopStrings:
         held = self._held
         held.push(token)
         found = held.first(self._stops)
-        if found is None:
-            return Reading(held.release(len(held.text) - held.beginning(self._stops)))
-        before = len(held.text)
-        safe = held.release(found[0])
-        return Reading(safe, shown=found[0] - (before - len(held.text)), finish_reason="stop")
+        if found is not None:
+            return held.stopped(found[0])
+        return Reading(held.release(len(held.text) - held.beginning(self._stops)))

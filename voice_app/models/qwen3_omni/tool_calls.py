@@ -25,9 +25,8 @@ class ToolCalls:
     def __init__(self, names: Collection[str], stops: Sequence[str], token_bytes: TokenBytes) -> None:
         self.called = False
         self._names = names
-        self._patterns = [OPENING, *(stop.encode() for stop in stops if stop)]
+        self._stops = [stop.encode() for stop in stops if stop]
         self._held = HeldText(token_bytes)
-        self._in_call = False
         self._rest = b""
         """After the first call: text that was not understood yet."""
 
@@ -36,34 +35,29 @@ class ToolCalls:
         held.push(token)
         if self.called:
             return self._go_on()
-        if self._in_call:
-            return self._read_call(0)
-        found = held.first(self._patterns)
-        if found is None:
-            return Reading(held.release(len(held.text) - held.beginning(self._patterns)))
-        start, pattern = found
-        before = len(held.text)
-        safe = held.release(start)
-        if pattern != OPENING:
-            return Reading(safe, shown=start - (before - len(held.text)), finish_reason="stop")
-        self._in_call = True
-        return self._read_call(safe)
+        text, begin = held.text, 0
+        while True:
+            start = text.find(OPENING, begin)
+            stop = held.first(self._stops)
+            if stop is not None and (start < 0 or stop < (start, OPENING)):
+                return held.stopped(stop[0])
+            if start < 0:
+                return Reading(held.release(len(text) - held.beginning([OPENING, *self._stops])))
+            end = text.find(CLOSING, start)
+            if end < 0:
+                return Reading(held.release(start))
+            begin = end + len(CLOSING)
+            call = self._parse(text[start + len(OPENING) : end])
+            if call is not None:
+                return self._first_call(call, start, text[begin:])
 
-    def _read_call(self, safe: int) -> Reading:
-        """The held text has the opening in its first token or later; `safe` tokens came before those held."""
-        text = self._held.text
-        start = text.index(OPENING)
-        end = text.find(CLOSING, start)
-        if end < 0:
-            return Reading(safe)
-        call = self._parse(text[start + len(OPENING) : end])
-        count = self._held.release(len(text))
-        self._in_call = False
-        if call is None:
-            return Reading(safe + count)
-        self.called = True
-        self._rest = text[end + len(CLOSING) :]
-        return Reading(safe, shown=start, dropped=count, call=call)
+    def _first_call(self, call: ToolCall, start: int, rest: bytes) -> Reading:
+        """It begins at byte `start` of the held text; `rest` lies behind it."""
+        self.called, self._rest = True, rest
+        before = len(self._held.text)
+        safe = self._held.release(start)
+        shown = start - (before - len(self._held.text))
+        return Reading(safe, shown, self._held.release(len(self._held.text)), call)
 
     def _go_on(self) -> Reading:
         self._rest = (self._rest + self._held.text).lstrip()
