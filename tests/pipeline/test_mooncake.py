@@ -16,8 +16,9 @@ from transport_ends import HERE, THERE, Sender
 from voice_app import messages as m
 from voice_app.errors import ConfigError, TransferFailed
 from voice_app.pipeline.credits import SlotState
+from voice_app.pipeline.transport import mooncake
 from voice_app.pipeline.transport.base import Parcel
-from voice_app.pipeline.transport.mooncake import STALL_S, MooncakeIn, MooncakeOut, load
+from voice_app.pipeline.transport.mooncake import STALL_S, MooncakeIn, MooncakeOut, load, new_engine
 
 RUN = f"test{os.getpid()}"
 VALUES = 4_000_000
@@ -59,64 +60,97 @@ def _values(into: MooncakeIn, parcel: Parcel) -> np.ndarray:
     return payload.frames
 
 
-def test_a_stalled_read_fails_its_payload_and_the_next_succeeds(
+def test_a_read_that_stalls_heals_within_seconds_or_fails_its_payload_alone(
     sender: Callable[[int], Sender], into: MooncakeIn
 ) -> None:
     process, parcels = sender(2)
     assert (_values(into, parcels[1]) == 1.0).all()
-    into.done(parcels[1].slot)
+    process.send_signal(signal.SIGSTOP)
+    healing = threading.Timer(STALL_S + 1.0, process.send_signal, (signal.SIGCONT,))
+    healing.start()
+    assert (_values(into, parcels[0]) == 0.0).all(), "a short stall was not outlived"
+    healing.join()
+    assert into.count(SlotState.QUARANTINED) == 1, "that of the first attempt"
+    into.done(parcels[0].slot)
     process.send_signal(signal.SIGSTOP)
     began = os.times().elapsed
     with pytest.raises(TransferFailed, match=rf"15.3 MB could not be read from {THERE}:\d+ over Mooncake"):
         into.open(parcels[0])
-    assert STALL_S <= os.times().elapsed - began < 15, "the whole transfer's limit, not the stall's"
+    assert STALL_S < os.times().elapsed - began < 15, "the whole transfer's limit, not the stall's"
     process.send_signal(signal.SIGCONT)
-    assert (_values(into, parcels[1]) == 1.0).all()
-    assert into.count(SlotState.QUARANTINED) == 0
-    assert into.count(SlotState.LENT) == 1
-    assert into.count(SlotState.FREE) == 0, "the failed read's buffer was not used again"
+    assert (_values(into, parcels[0]) == 0.0).all()
+
+
+@pytest.fixture
+def gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library is made to give a read up without ending it: it goes on when the sender does."""
+    for name in ("PROGRESS", "STATUS"):
+        monkeypatch.setenv(f"MC_TCP_{name}_TIMEOUT_SEC", "60")
+    monkeypatch.setenv("MC_TRANSFER_TIMEOUT", "5")
+
+
+def _stop(into: MooncakeIn, late: Sender) -> None:
+    """Stop the sender, once its engine is known."""
+    _values(into, late.parcels[0])
+    into.done(late.parcels[0].slot)
+    late.process.send_signal(signal.SIGSTOP)
 
 
 def test_a_late_write_meets_only_its_own_buffer(
-    sender: Callable[[int], Sender], into: MooncakeIn, monkeypatch: pytest.MonkeyPatch
+    gives_up: None, sender: Callable[[int], Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library is made to give a read up, and not to end it: it goes on when the sender does. Another
-    read keeps the engine in use meanwhile."""
-    for name, seconds in (("PROGRESS", "60"), ("STATUS", "60")):
-        monkeypatch.setenv(f"MC_TCP_{name}_TIMEOUT_SEC", seconds)
-    monkeypatch.setenv("MC_TRANSFER_TIMEOUT", "5")
-    into = MooncakeIn(RUN, m.StagePayload, HERE)
-    late, other, healthy = sender(3), sender(2), sender(2)
-    for one in (late, other):
-        _values(into, one.parcels[1])
-        into.done(one.parcels[1].slot)
-        one.process.send_signal(signal.SIGSTOP)
-    failed = threading.Event()
-    reads = [threading.Thread(target=_fails, args=(into, late.parcels[2], failed))]
-    reads.append(threading.Timer(3.0, _fails, (into, other.parcels[0], threading.Event())))
-    for read in reads:
-        read.start()
-    assert failed.wait(20)
+    monkeypatch.setattr(mooncake, "CUT_S", 20.0)
+    into, late = MooncakeIn(RUN, m.StagePayload, HERE), sender(3)
+    _stop(into, late)
+    healing = threading.Timer(6.0, late.process.send_signal, (signal.SIGCONT,))
+    healing.start()
+    taken = _values(into, late.parcels[2])
+    healing.join()
     assert into.count(SlotState.QUARANTINED) == 1
-    taken = [_values(into, parcel) for parcel in healthy.parcels]
-    (quarantined,) = (buffer for reader in into._retired for buffer in reader.failed)
-    before = np.frombuffer(quarantined.view, np.float32, VALUES).copy()
-    late.process.send_signal(signal.SIGCONT)
-    deadline = threading.Event()
-    while (np.frombuffer(quarantined.view, np.float32, VALUES) == before).all():
-        assert reads[1].is_alive(), "nothing was written late: the test shows nothing"
-        deadline.wait(0.01)
-    for read in reads:
-        read.join()
-    assert [set(np.unique(values)) for values in taken] == [{float(n)} for n in range(2)]
-    assert into.count(SlotState.QUARANTINED) == 0
+    ((buffer,),) = (reader.failed for reader in into._readers)
+    _until_written(np.frombuffer(buffer.view, np.float32, VALUES))
+    assert (taken == 2.0).all()
+    into.done(late.parcels[2].slot)
+    assert (_values(into, late.parcels[1]) == 1.0).all()
+    assert into.count(SlotState.QUARANTINED) == 1, "it was lent while its engine lived"
     into.close()
 
 
-def _fails(into: MooncakeIn, parcel: Parcel, failed: threading.Event) -> None:
+@pytest.mark.parametrize("engine", ["gone", "alive"])
+def test_a_buffer_is_used_again_once_its_engine_is_gone(
+    gives_up: None, sender: Callable[[int], Sender], monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """With the engine kept alive by the test, the buffer's next tenant is written over."""
+    engines: list[object] = []
+
+    def kept(host: str) -> mooncake._TransferEngine:
+        engines.append(made := new_engine(host))
+        return made
+
+    if engine == "alive":
+        monkeypatch.setattr(mooncake, "new_engine", kept)
+    into, late, healthy = MooncakeIn(RUN, m.StagePayload, HERE), sender(3), sender(2)
+    _stop(into, late)
     with pytest.raises(TransferFailed):
-        into.open(parcel)
-    failed.set()
+        into.open(late.parcels[2])
+    assert (into.count(SlotState.QUARANTINED), into.count(SlotState.FREE)) == (0, 1)
+    taken = _values(into, healthy.parcels[1])
+    assert into.count(SlotState.FREE) == 0, "it is another buffer"
+    late.process.send_signal(signal.SIGCONT)
+    if engine == "alive":
+        _until_written(taken)
+    for _ in range(5):  # What would be written late would be written by the time that these are through.
+        assert (_values(into, late.parcels[1]) == 1.0).all()
+        into.done(late.parcels[1].slot)
+    assert (taken == (1.0 if engine == "gone" else 2.0)).all()
+    into.close()
+
+
+def _until_written(values: np.ndarray) -> None:
+    deadline = os.times().elapsed + 20
+    while not (values == 2.0).all():
+        assert os.times().elapsed < deadline, "nothing was written late: the test shows nothing"
+        threading.Event().wait(0.01)
 
 
 def test_a_killed_sender_fails_at_once(sender: Callable[[int], Sender], into: MooncakeIn) -> None:

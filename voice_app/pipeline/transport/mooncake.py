@@ -3,10 +3,10 @@
     sender   memory of its own, registered with its engine      rpc port, data port
     receiver `open` reads a slot into a buffer of its own       transfer_sync_read
 
-Over TCP, the peers finding each other without a metadata server ("P2PHANDSHAKE"). Receivers keep an engine
-of their own: a read that has failed may still be written into its buffer for as long as the engine that
-began it lives (seen: 66 MB after the failure was reported). Therefore such a buffer is in quarantine until
-that engine is gone, and only closing it ends that, which must not take the memory lent to others with it.
+Over TCP, the peers finding each other without a metadata server ("P2PHANDSHAKE"). A read that has failed may
+still write into its buffer for as long as the engine that began it lives (seen: 66 MB after the failure was
+reported). Such a buffer is in quarantine until that engine is gone. So receivers read with engines of their
+own, which can be replaced without taking away what is lent to others.
 
 An engine listens on two ports of all interfaces, and whoever reaches them can read and write what is
 registered: they belong into a private network.
@@ -17,6 +17,7 @@ import mmap
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -26,6 +27,7 @@ import numpy as np
 
 from voice_app.errors import ConfigError, TransferFailed
 from voice_app.pipeline.credits import SlotClass, SlotState
+from voice_app.pipeline.links import CUT_S
 from voice_app.pipeline.transport.base import Parcel, SlotRef
 from voice_app.pipeline.transport.codec import Aside, AsideDecoder
 from voice_app.pipeline.transport.pool import KB, MB, SLOT_CLASSES, HostPool
@@ -33,8 +35,7 @@ from voice_app.pipeline.transport.pool import KB, MB, SLOT_CLASSES, HostPool
 PREFIX = "mooncake://"
 
 STALL_S = 2
-"""A transfer that makes no progress for so long has failed. Shorter than what may pass before the turn is
-given up, longer than a link takes to come back from a flap."""
+"""A transfer that makes no progress for so long has failed, in seconds."""
 
 SETTINGS = {
     "MC_TCP_PROGRESS_TIMEOUT_SEC": str(STALL_S),
@@ -50,6 +51,9 @@ _SEGMENT = re.compile(re.escape(PREFIX) + r"([^/@]+)/([^/@]+)@(.+:\d+)/([0-9a-f]
 """Run, node, the engine's address, the block's address in its process."""
 
 _LEAST_BUFFER = 256 * KB
+
+QUARANTINE_LIMIT = 256 * MB
+"""When so much is in quarantine, the engine is replaced."""
 
 
 class _TransferEngine(Protocol):
@@ -146,17 +150,39 @@ def _address(host: str, port: int) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Reader:
-    """An engine that reads, its reads that run, the buffers registered with it, and those among them that
-    a failed read may still write to."""
+    """An engine for one read at a time, the addresses of the buffers registered with it, and those buffers
+    that a read which failed may still write to."""
 
-    engine: _TransferEngine | None
-    running: int = 0
+    engine: _TransferEngine
     registered: set[int] = field(default_factory=set)
     failed: list[_Memory] = field(default_factory=list)
 
+    def read(self, peer: str, address: int, buffer: _Memory, size: int) -> bool:
+        """Whether `buffer` holds it; if not, the buffer is in quarantine."""
+        if buffer.address not in self.registered:
+            if self.engine.register_memory(buffer.address, buffer.size) != 0:
+                raise TransferFailed(f"Mooncake refuses a buffer of {buffer.size / MB:.1f} MB")
+            self.registered.add(buffer.address)
+        if self.engine.transfer_sync_read(peer, buffer.address, address, size) == 0:
+            return True
+        self.failed.append(buffer)
+        return False
+
+    def close(self) -> list[_Memory]:
+        """End the engine; returns the buffers that were in quarantine. Its destructor holds all of Python up
+        for as long as a second."""
+        del self.engine
+        return self.failed
+
+    @property
+    def quarantined(self) -> int:
+        """Bytes of the buffers in quarantine."""
+        return sum(buffer.size for buffer in self.failed)
+
 
 class MooncakeIn:
-    """The receiver's half. `open` waits for the network; several threads may be in it at once.
+    """The receiver's half. `open` waits for the network; several threads may be in it at once, each with an
+    engine of its own, because an engine that waits for one peer lets nobody speak to another.
 
     There is a buffer for each slot that senders have lent to this process: their pools are its bound."""
 
@@ -166,8 +192,8 @@ class MooncakeIn:
         self._kind = kind
         self._host = host
         self._lock = threading.Lock()
-        self._reader: _Reader | None = _Reader(new_engine(host))
-        self._retired: list[_Reader] = []
+        self._readers = [_Reader(new_engine(host))]
+        """Those that nobody reads with now."""
         self._idle: list[_Memory] = []
         self._held: dict[tuple[str, int], _Memory] = {}
         self._closed = False
@@ -178,8 +204,7 @@ class MooncakeIn:
     def open(self, parcel: Parcel) -> object:
         slot = parcel.slot
         peer, address = self._locate(slot)
-        buffer = self._take(slot.size)
-        self._read(peer, address, buffer, slot.size)
+        buffer = self._fetch(peer, address, slot.size)
         try:
             payload = AsideDecoder(self._kind).decode(parcel.head, buffer.view[: slot.size].toreadonly())
         except msgspec.DecodeError as error:
@@ -201,18 +226,17 @@ class MooncakeIn:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            self._reader = None
-            self._retired.clear()
+            self._readers.clear()
             self._idle.clear()
             self._held.clear()
 
     def count(self, state: SlotState) -> int:
-        """Buffers in `state`."""
+        """Buffers in `state`, while nobody reads."""
         with self._lock:
             return {
                 SlotState.FREE: len(self._idle),
                 SlotState.LENT: len(self._held),
-                SlotState.QUARANTINED: sum(len(reader.failed) for reader in self._retired),
+                SlotState.QUARANTINED: sum(len(reader.failed) for reader in self._readers),
             }[state]
 
     def _locate(self, slot: SlotRef) -> tuple[str, int]:
@@ -224,6 +248,47 @@ class MooncakeIn:
         if slot.offset < 0 or slot.size < 0:
             raise TransferFailed(f"{slot.segment}: slot {slot.index} lies outside the block")
         return found[3], int(found[4], 16) + slot.offset
+
+    def _fetch(self, peer: str, address: int, size: int) -> _Memory:
+        """A buffer with what lies at `address`. A read that stalls is begun anew, as long as the link may
+        come back; one that is refused is not."""
+        if not size:
+            return self._take(size)
+        reader = self._borrow()
+        stalled, began = False, time.monotonic()
+        try:
+            while True:
+                tried, buffer = time.monotonic(), self._take(size)
+                if reader.read(peer, address, buffer, size):
+                    stalled = False
+                    return buffer
+                now = time.monotonic()
+                refused = now - tried < STALL_S
+                stalled = stalled or not refused
+                if refused or now - began >= CUT_S:
+                    raise TransferFailed(f"{size / MB:.1f} MB could not be read from {peer} over Mooncake")
+        finally:
+            # After several stalls an engine may refuse what comes next, though the link is back.
+            self._return(reader, replace=stalled)
+
+    def _borrow(self) -> _Reader:
+        with self._lock:
+            if self._closed:
+                raise TransferFailed("this process is ending")
+            if self._readers:
+                return self._readers.pop()
+        try:
+            return _Reader(new_engine(self._host))
+        except ConfigError as error:
+            raise TransferFailed(error.message) from error
+
+    def _return(self, reader: _Reader, *, replace: bool) -> None:
+        if replace or reader.quarantined > QUARANTINE_LIMIT:
+            self._give_back(*reader.close())
+            return
+        with self._lock:
+            if not self._closed:
+                self._readers.append(reader)
 
     def _take(self, size: int) -> _Memory:
         wanted = _buffer_size(size)
@@ -238,50 +303,6 @@ class MooncakeIn:
         with self._lock:
             if not self._closed:
                 self._idle.extend(buffers)
-
-    def _read(self, peer: str, address: int, buffer: _Memory, size: int) -> None:
-        reader, engine = self._begin(buffer)
-        done = size == 0 or engine.transfer_sync_read(peer, buffer.address, address, size) == 0
-        del engine
-        self._end(reader, None if done else buffer)
-        if not done:
-            raise TransferFailed(f"{size / MB:.1f} MB could not be read from {peer} over Mooncake")
-
-    def _begin(self, buffer: _Memory) -> tuple[_Reader, _TransferEngine]:
-        with self._lock:
-            if self._closed:
-                raise TransferFailed("this process is ending")
-            reader = self._reader = self._reader or self._new_reader()
-            assert reader.engine is not None
-            if buffer.address not in reader.registered:
-                if reader.engine.register_memory(buffer.address, buffer.size) != 0:
-                    raise TransferFailed(f"Mooncake refuses a buffer of {buffer.size / MB:.1f} MB")
-                reader.registered.add(buffer.address)
-            reader.running += 1
-            return reader, reader.engine
-
-    def _end(self, reader: _Reader, failed: _Memory | None) -> None:
-        with self._lock:
-            reader.running -= 1
-            if failed is not None:
-                reader.failed.append(failed)
-            if reader.failed and reader is self._reader:
-                self._reader = None
-                self._retired.append(reader)
-            if reader.running or reader not in self._retired:
-                return
-        # Its destructor ends its threads, which takes a second if one of them is at a dead connection.
-        reader.engine = None
-        self._give_back(*reader.failed)
-        with self._lock:
-            if reader in self._retired:
-                self._retired.remove(reader)
-
-    def _new_reader(self) -> _Reader:
-        try:
-            return _Reader(new_engine(self._host))
-        except ConfigError as error:
-            raise TransferFailed(error.message) from error
 
 
 def _buffer_size(size: int) -> int:
