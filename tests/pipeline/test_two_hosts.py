@@ -155,6 +155,19 @@ async def _killed_comes_back(hosts: TwoHosts, client: PipelineClient, victim: st
     await until(lambda: before.pid is not None and not psutil.pid_exists(before.pid))
 
 
+async def test_a_host_that_is_lost_gets_its_workers_again(hosts: TwoHosts, client: PipelineClient) -> None:
+    stream = client.submit(request("!repeat 3000", turn="lost"))
+    first = await anext(stream)
+    hosts.lose()
+    assert isinstance(await outcome(stream, first), TransferFailed | WorkerDied)
+    assert client.status().workers["near"].state is WorkerState.READY
+    assert not client.status().ready
+    await asyncio.to_thread(hosts.join)
+    await until(lambda: client.status().ready, 60.0)
+    assert client.status().workers["voice"].pid in hosts.pids(hosts.far)
+    await _turn_works(client, "again")
+
+
 async def test_no_cluster_at_the_address(hosts: TwoHosts, layout: str) -> None:
     """Refused before Ray itself would try for half a minute."""
     start = PipelineClient(msgspec.structs.replace(config(layout), ray=f"{NEAR}:6380")).start()

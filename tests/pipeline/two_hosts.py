@@ -130,7 +130,17 @@ class TwoHosts:
         self._ray(
             self.near, "--head", "--port=6379", f"--node-ip-address={NEAR}", "--include-dashboard=false"
         )
+        self.join()
+
+    def join(self) -> None:
+        """Start Ray's node on the far host."""
         self._ray(self.far, f"--address={RAY}", f"--node-ip-address={FAR}")
+
+    def lose(self) -> None:
+        """End all that runs on the far host."""
+        for pid in self.pids(self.far):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def pids(self, name: str) -> set[int]:
         """What runs on a host."""
