@@ -109,10 +109,11 @@ class ErrorInfo(msgspec.Struct, frozen=True):
 
 
 def _tree(root: type[VoiceAppError]) -> dict[str, type[VoiceAppError]]:
-    found = {root.code: root}
+    found: dict[str, type[VoiceAppError]] = {}
     for child in root.__subclasses__():
         found |= _tree(child)
-    return found
+    # Last, for a code is that of the class which defines it: the server's own subclasses inherit one.
+    return found | {root.code: root}
 
 
 def to_info(error: VoiceAppError) -> ErrorInfo:

@@ -198,7 +198,8 @@ class StageRuntime:
             turns = self._scheduler.in_flight()
             if not turns:
                 raise
-            log.exception("%s failed for %d turns", self.stage, len(turns))
+            if not isinstance(error, VoiceAppError):
+                log.exception("%s failed for %d turns", self.stage, len(turns))
             self._blame(tuple(turns), error)
             return True
 
