@@ -95,7 +95,8 @@ class Ear:
         self._sent_at: list[float] = []
         self._patient_since = 0.0
         self._given_up = 0
-        """Questions that were not waited for any longer: their answers may still come."""
+        """Questions that were not waited for any longer, or whose first half was answered: their answers may
+        still come."""
 
     # ------------------------------------------------------------------------------------ the caller's side
 
@@ -291,7 +292,7 @@ class Ear:
         self._answers = {key: answer for key, answer in self._answers.items() if answer.turn is not turn}
         if self._asked is turn:
             self._asked = None
-        self._given_up += outcome is Outcome.UNANSWERED
+        self._given_up += outcome is Outcome.UNANSWERED or turn.early
         self._keep(turn)
 
 

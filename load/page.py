@@ -111,6 +111,7 @@ def _step(step: StepFigures) -> dict[str, str]:
         "interruption → last sound sent p50 / p95 / p99, ms": _three(step.still_sent),
         "resumed talks": f"{step.resume.n}",
         "lost → resumed p50 / p95 / p99, ms": _three(step.resume),
+        "answered before the end of the question": f"{step.early}",
         "turns that failed": f"{sum(step.outcomes.get(outcome, 0) for outcome in FAULTS)}",
         "errors outside of turns": f"{sum(step.errors.values())}",
         "CPU of a turn, s": "–" if step.cpu_s_per_turn is None else f"{step.cpu_s_per_turn:.2f}",

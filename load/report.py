@@ -123,9 +123,9 @@ def samples_since(evidence: Evidence, origin: float) -> list[Sample]:
     return [msgspec.structs.replace(sample, at=sample.at - origin) for sample in evidence.samples]
 
 
-def breakdown(evidence: Evidence, window: Window) -> list[dict[str, float]]:
-    """`path_to_sound` of every turn of the window, the fastest first."""
-    parts = [path_to_sound(trace) for trace in traces_of(evidence, window)]
+def breakdown(evidence: Evidence, windows: Sequence[Window]) -> list[dict[str, float]]:
+    """`path_to_sound` of every turn of the windows, the fastest first."""
+    parts = [path_to_sound(trace) for window in windows for trace in traces_of(evidence, window)]
     return sorted((part for part in parts if part), key=lambda part: sum(part.values()))
 
 

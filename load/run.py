@@ -1,5 +1,6 @@
 """The runs behind the commands: the ramp, the soak, locust's own page."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +62,7 @@ def ramp(plan: Plan, start: int, most: int, step_s: float = STEP_S, budget_s: fl
         answer=_answer(search),
         steps=[figures.step_figures(evidence, window, plan.limits, origin) for window in windows],
         samples=report.samples_since(evidence, origin),
-        breakdown=[part for window in best for part in report.breakdown(evidence, window)],
+        breakdown=report.breakdown(evidence, best),
         timeline=report.timeline(evidence, best[-1], origin),
     )
 
@@ -88,7 +89,7 @@ def soak(plan: Plan, sessions: int, minutes: float) -> Report:
         answer=None,
         steps=[figures.step_figures(evidence, window, plan.limits, origin)],
         samples=report.samples_since(evidence, origin),
-        breakdown=report.breakdown(evidence, window),
+        breakdown=report.breakdown(evidence, [window]),
         timeline=report.timeline(evidence, window, origin),
         drifts=report.drifts(evidence, window, origin),
     )
@@ -99,6 +100,8 @@ def locust_page(plan: Plan, host: str, port: int) -> None:
     people = scenario.read(plan.scenario)
     plan.say(f"▸ starting {plan.target.name}")
     with trial(plan.target, scripts(people, plan.scenario.parent)) as running:
+        # The page reads locust's own options from the command line, which has ours.
+        sys.argv = sys.argv[:1]
         web = running.runner.environment.create_web_ui(host, port)
         plan.say(f"▸ http://{host}:{port}: choose how many, and start; Ctrl-C ends it")
         if web.greenlet is not None:

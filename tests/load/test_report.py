@@ -192,7 +192,7 @@ def a_report(kind: str = "ramp") -> Report:
         answer=Answer(4, True, "") if kind == "ramp" else None,
         steps=[figures.step_figures(seen, WINDOW, LIMITS, 0.0)],
         samples=report.samples_since(seen, 0.0),
-        breakdown=report.breakdown(seen, WINDOW),
+        breakdown=report.breakdown(seen, [WINDOW]),
         timeline=report.timeline(seen, WINDOW, 0.0),
         drifts=report.drifts(seen, WINDOW, 0.0, windows=10) if kind == "soak" else [],
     )  # fmt: skip
