@@ -135,3 +135,12 @@ async def test_mistakes_are_answered_as_elsewhere(socket: ClientConnection):
         await socket.send(message)
         error, _ = await until(socket, "error")
         assert error["error"]["code"] in ("invalid_value", "missing_required_parameter")
+
+
+@pytest.mark.parametrize("message", ["{", b"\xff", "[" * 100_000], ids=["no JSON", "no text", "too deep"])
+async def test_what_is_no_json_leaves_the_talk_as_it_was(socket: ClientConnection, message: str | bytes):
+    await socket.send(message)
+    refused, _ = await until(socket, "error")
+    assert "not valid JSON" in refused["error"]["message"]
+    await send(socket, "input_audio_buffer.clear")
+    await until(socket, "input_audio_buffer.cleared")

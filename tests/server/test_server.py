@@ -532,6 +532,25 @@ async def test_client_secrets_open_the_session_they_were_made_for(redis: Embedde
             assert client.events[0]["session"]["instructions"] == "Sing."
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"x", "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b"[]", "must be a JSON object"),
+        (b" " * 2000, "larger than 1000 bytes"),
+    ],
+    ids=["no JSON", "no text", "too deep", "no object", "too large"],
+)
+async def test_a_body_that_asks_for_no_client_secret(body: bytes, message: str):
+    settings = ServerSettings(max_message_bytes=1000 if body.isspace() else 1 << 20)
+    async with server(FakePipeline(answer), settings) as port, httpx.AsyncClient() as http:
+        refused = await http.post(f"http://127.0.0.1:{port}/v1/realtime/client_secrets", content=body)
+    assert refused.status_code == 400
+    assert message in refused.json()["error"]["message"]
+
+
 async def test_keys_in_the_store(redis: EmbeddedRedis):
     pipeline = FakePipeline(answer)
     async with kept_server(redis.url, pipeline, auth.Keys({}, in_store=True)) as (port, hub):

@@ -10,7 +10,7 @@ from voice_app.errors import StoreError
 from voice_app.pipeline import graph
 from voice_app.pipeline.client import PipelineStatus, WorkerState
 from voice_app.server import auth
-from voice_app.server.client_secrets import find_key, make_secret
+from voice_app.server.client_secrets import find_key, make_secret, read_body
 from voice_app.server.hub import Hub, make_hub
 from voice_app.server.page import mount_page
 from voice_app.server.pipeline import Pipeline
@@ -91,12 +91,10 @@ def _add_api(app: FastAPI, hub: Hub) -> None:
             key = await find_key(hub, shown) if hub.keys else auth.OPEN
             if key is None:
                 return _refused(401, INVALID_REQUEST, "invalid_api_key", "Incorrect API key provided.")
-            body = await request.json() if await request.body() else {}
+            body = await read_body(request, hub.settings.max_message_bytes)
             return JSONResponse(await make_secret(hub, key, body))
         except ProtocolError as error:
             return _refused(400, INVALID_REQUEST, error.code, error.message, error.param)
-        except ValueError as error:
-            return _refused(400, INVALID_REQUEST, "invalid_value", f"The body is not JSON ({error}).")
         except StoreError as error:
             return _refused(503, SERVER_ERROR, error.code, error.message)
 

@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import Field, ValidationError
+from starlette.requests import Request
 
 from voice_app.server import auth
 from voice_app.server.hub import Hub
 from voice_app.server.protocol.config import Config, update
-from voice_app.server.protocol.errors import ProtocolError, from_validation
+from voice_app.server.protocol.errors import NOT_JSON, ProtocolError, from_validation
 from voice_app.server.protocol.items import Model
 from voice_app.server.session.effective import default_config, effective
 
@@ -32,10 +33,27 @@ class _Secret(msgspec.Struct):
     config: dict[str, Any]
 
 
-async def make_secret(hub: Hub, key: auth.Key, body: object) -> dict[str, Any]:
+async def read_body(request: Request, most: int) -> dict[str, Any]:
+    """The JSON object in a body of at most `most` bytes; an empty body is an empty one. Raises
+    ProtocolError."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise ProtocolError("invalid_value", f"The body is larger than {most} bytes.")
+    try:
+        asked = msgspec.json.decode(body) if body else {}
+    except NOT_JSON as error:
+        raise ProtocolError("invalid_value", f"The body is not valid JSON ({error}).") from error
+    if not isinstance(asked, dict):
+        raise ProtocolError("invalid_value", "The body must be a JSON object.")
+    return asked
+
+
+async def make_secret(hub: Hub, key: auth.Key, body: dict[str, Any]) -> dict[str, Any]:
     """What the client of the HTTP API gets. Raises ProtocolError and StoreError."""
     try:
-        asked = _Request.model_validate(body or {})
+        asked = _Request.model_validate(body)
     except ValidationError as error:
         raise from_validation(error, body) from error
     if hub.store is None:

@@ -16,7 +16,7 @@ from voice_app.server.protocol.config import (
     ToolChoice,
     VoiceId,
 )
-from voice_app.server.protocol.errors import ProtocolError, from_validation
+from voice_app.server.protocol.errors import NOT_JSON, ProtocolError, from_validation
 from voice_app.server.protocol.items import InputItem, Model, NewItem, without_nulls
 
 
@@ -167,7 +167,7 @@ def parse(data: str | bytes) -> ClientEvent:
 def _decode(data: str | bytes) -> dict[str, Any]:
     try:
         event = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise ProtocolError("invalid_value", f"The message is not valid JSON ({error}).") from error
     if not isinstance(event, dict):
         raise ProtocolError("invalid_value", "The message must be a JSON object with a 'type'.")

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from voice_app.server.protocol.errors import NOT_JSON
 from voice_app.server.protocol.server_events import Event
 
 INPUT_RATE = 16_000
@@ -67,7 +68,7 @@ class DashScope:
     def receive(self, message: str | bytes) -> list[bytes | str]:
         try:
             event = msgspec.json.decode(message)
-        except msgspec.DecodeError:
+        except NOT_JSON:
             return [message]
         if not isinstance(event, dict):
             return [message]

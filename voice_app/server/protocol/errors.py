@@ -1,5 +1,6 @@
 """What a client did wrong, with the codes that client libraries route on."""
 
+import msgspec
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -7,6 +8,8 @@ from voice_app.errors import InputError
 
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
+NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What `msgspec.json.decode` raises for what a client may send: the last where it nests too deep."""
 
 
 class ProtocolError(InputError):
