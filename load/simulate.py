@@ -37,7 +37,7 @@ CORE_TALKS = 100.0
 """Talks that one core of the server process carries: `voice-app bench realtime`, rounded down."""
 CPU_CORES = 16.0
 LOCAL_PEOPLE = (1, 2, 4, 6, 8, 10, 12, 16)
-OMNI_PEOPLE = (16, 32, 64, 96, 128, 192)
+OMNI_PEOPLE = (16, 32, 64, 128, 192)
 BURSTS = (1, 2, 4, 8, 16, 32, 64)
 FLEETS = (10_000, 1_000_000)
 
@@ -152,7 +152,7 @@ def main() -> int:
     costs = read(options.costs)
     limits = qwen3_omni.from_report(options.gpu_report) if options.gpu_report else qwen3_omni.ByteLimits()
     local = [
-        curve(f"local pack, {cores} cores", costs.pack, costs, local_machine(costs, cores), LOCAL_PEOPLE, 6)
+        curve(f"local pack, {cores} cores", costs.pack, costs, local_machine(costs, cores), LOCAL_PEOPLE, 4)
         for cores in (2, 4)
     ]
     omni = _omni(limits)
@@ -182,8 +182,7 @@ def _omni(limits: Costs) -> list[Curve]:
     kinds = {
         "two GPUs": {},
         "and a second talker": {Stage.TALKER_AR: 2},
-        "and code2wav twice": {Stage.CODE2WAV: 2},
-        "and both": {Stage.TALKER_AR: 2, Stage.CODE2WAV: 2},
+        "and a second code2wav": {Stage.TALKER_AR: 2, Stage.CODE2WAV: 2},
     }
     return [
         curve(name, pack, limits, omni_machine(replicas), OMNI_PEOPLE, 1) for name, replicas in kinds.items()

@@ -127,7 +127,7 @@ async def _interruptions(system: System, number: int) -> list[Interruption]:
     for _ in range(INTERRUPTIONS):
         async with calling(system.port, system.line, STOP_S) as caller:
             # An answer that is long enough to be interrupted.
-            heard = await caller.interrupt(_spoken(dice, "chit-chat-2"), _spoken(dice, "fact-5"))
+            heard = await caller.interrupt(_spoken(dice, "fact-5"), _spoken(dice, "fact-3"))
         if heard is not None:
             found.append(heard)
     return found

@@ -119,13 +119,15 @@ class Caller:
     async def interrupt(
         self, question: Sequence[np.ndarray], over: Sequence[np.ndarray]
     ) -> Interruption | None:
-        """Say `question`, a second into its reply say `over`, and hear the reply to that; None: no reply,
-        or it went on."""
+        """Say `question`, half a second into its reply say `over`, and hear the reply to that; None: there
+        was no reply to interrupt, or it went on."""
         self._begin()
         await self._say(question)
         if not await self._until(lambda: self._first_at is not None, ANSWER_S):
             return None
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(0.5)
+        if not self._ear.plays(time.perf_counter()):
+            return None
         await self._say(over)
         begin = self._sent[0]
         stopped = await self._until(lambda: self._silent_at is not None, ANSWER_S / 4)
