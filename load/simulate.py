@@ -37,7 +37,7 @@ CORE_TALKS = 100.0
 """Talks that one core of the server process carries: `voice-app bench realtime`, rounded down."""
 CPU_CORES = 16.0
 LOCAL_PEOPLE = (1, 2, 4, 6, 8, 10, 12, 16)
-OMNI_PEOPLE = (16, 32, 64, 128, 192)
+OMNI_PEOPLE = (16, 64, 128, 192, 256, 384, 512)
 BURSTS = (1, 2, 4, 8, 16, 32, 64)
 FLEETS = (10_000, 1_000_000)
 
