@@ -3,8 +3,8 @@
     python -m load.simulate_check
 
 Crowds talk over the running pipeline, several times in turn, and the model replays the same crowds with the
-measured service times. One number is fitted: how fast the machine is at this moment, by its smallest crowd; what
-more talks at once meet is then predicted.
+measured service times. One number is fitted: how fast the machine is at this moment, by the smallest crowd;
+what more talks at once meet is then predicted.
 """
 
 import argparse
