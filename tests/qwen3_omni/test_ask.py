@@ -11,6 +11,7 @@ import pytest
 import soundfile
 from omni_reference import Expected
 from omni_requests import assistant, greedy, picture, sound, system, text, user
+from PIL import Image
 
 from voice_app import messages as m
 
@@ -102,6 +103,12 @@ def test_text_only(folder: Path) -> None:
         (["--model", "{folder}", "--speaker", "Bob"], "aiden, chelsie, ethan"),
         (["--model", "{folder}", "--dtype", "int4"], "float32, bfloat16, float16"),
         (["--model", "{folder}", "--image", "{tmp}/h.json"], "not a readable JPEG, PNG or WebP picture"),
+        (["--model", "{folder}", "--image", "{tmp}/thin.png"], "thin.png: absolute aspect ratio"),
+        (
+            ["--model", "{folder}", "--audio", "{tmp}/q.wav", "{tmp}/short.wav"],
+            "short.wav: 3 ms is too short",
+        ),
+        (["--model", "{folder}", "--kv-bytes", "10"], "--kv-bytes 10: one page"),
         (["--model", "{folder}", "--layout", "one-gpu"], "CUDA devices"),
     ],
 )
@@ -109,6 +116,8 @@ def test_bad_input_is_one_line_and_code_2(
     arguments: list[str], says: str, folder: Path, tmp_path: Path
 ) -> None:
     _parts(tmp_path)
+    soundfile.write(tmp_path / "short.wav", np.zeros(50), 16000)
+    Image.new("L", (2000, 1)).save(tmp_path / "thin.png")
     (tmp_path / "config").mkdir()
     given = [
         a.format(tmp=tmp_path / "config" if a == "{tmp}" else tmp_path, folder=folder) for a in arguments

@@ -153,8 +153,8 @@ def test_other_sample_rates_are_resampled(runner: Preprocessing) -> None:
 @pytest.mark.parametrize(
     ("part", "says"),
     [
-        (m.ImagePart(b"\x89PNG\r\n\x1a\nnothing"), "image: cannot be read"),
-        (m.ImagePart(b""), "image: cannot be read"),
+        (m.ImagePart(b"\x89PNG\r\n\x1a\nnothing"), "image: not a readable JPEG, PNG or WebP"),
+        (m.ImagePart(b""), "image: not a readable JPEG, PNG or WebP"),
         (picture(0, 2000, 8), "aspect ratio"),
         (m.AudioPart(np.zeros(10, np.float32), 16000), "too short"),
         (m.AudioPart(np.zeros(16000 * 400, np.float32), 16000), "too long"),

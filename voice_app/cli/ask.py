@@ -91,7 +91,10 @@ def run(arguments: argparse.Namespace) -> int:
     config = options.pipeline_config(arguments)
     player = Player.find() if arguments.play else None
     registry.bring(config.pack, options.reporter(quiet=arguments.json))
-    answer = asyncio.run(_ask(config, request, arguments, player))
+    try:
+        answer = asyncio.run(_ask(config, request, arguments, player))
+    except InputError as error:
+        raise name_files(error, arguments) from error
     if arguments.out:
         audio.write(Path(arguments.out), answer.samples, answer.sample_rate)
     if arguments.json:
@@ -126,6 +129,17 @@ async def _ask(
         if player:
             await player.finish()
         return answer
+
+
+def name_files(error: InputError, arguments: argparse.Namespace) -> InputError:
+    """The error of a stage, which knows only the field, about the files that were given for it."""
+    files = [value for kind, value in arguments.parts if kind == error.param]
+    if arguments.history:
+        files.append(arguments.history)
+    field, _, what = str(error).partition(": ")
+    if field != error.param or not files:
+        return error
+    return InputError(f"{' or '.join(files)}: {what}", param=error.param)
 
 
 def build_request(arguments: argparse.Namespace) -> TurnRequest:

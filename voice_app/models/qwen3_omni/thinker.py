@@ -165,7 +165,7 @@ class Thinker:
         most = min(self.max_positions, self.num_pages * self.page_size) - 1
         if count > most:
             raise InputError(
-                f"the prompt is {count} tokens long; at most {most} fit: shorten the history",
+                f"the prompt is {count} tokens long; at most {most} fit: shorten it or the history",
                 param="messages",
             )
 
