@@ -254,6 +254,7 @@ export class Conversation {
     else for (const [item, ms] of this.untold) this.client?.truncate(item, ms);
     this.untold.clear();
     talk.hearing = this.held = false;
+    this.sight.end();
     talk.answering = "none";
     this.everOpen = true;
   }

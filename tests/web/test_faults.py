@@ -64,6 +64,24 @@ def test_cut_in_mid_answer(open_page, stub):
     assert 0 < len(told["content"][0]["text"]) < len(LONG)
 
 
+def test_the_camera_is_not_shown_after_a_cut_in_mid_speech(open_page, stub):
+    talk = open_page(stub.url, stored=settings(frameRate=5))
+    talk.tolerated += LOST
+    talk.page.locator("#camera-button").click()
+    expect(talk.page.locator("#camera")).to_be_visible()
+    talk.start()
+    talk.say(murmur(4))
+    talk.state("Hearing you")
+    # What is left of the words begins no turn.
+    stub.script.onset_ms = 60_000
+    stub.cut()
+    talk.notice("Connected again")
+    before = len(stub.of_type("input_image_buffer.append"))
+    assert before > 0
+    talk.page.wait_for_timeout(1000)
+    assert len(stub.of_type("input_image_buffer.append")) == before
+
+
 def test_server_away_and_back(open_page, stub):
     talk = open_page(stub.url)
     talk.tolerated += (*LOST, "ERR_CONNECTION_REFUSED")
