@@ -2,6 +2,7 @@
 
 import random
 from collections import deque
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from voice_app.pipeline.credits import Arrival
 from voice_app.pipeline.links import (
     BEAT_S,
     CAPACITY,
+    CUT_S,
     Beat,
     Data,
     Link,
@@ -102,6 +104,28 @@ def test_a_gap_is_told_at_once_and_only_once() -> None:
     assert len(pair.b.queue) == 1
     pair.deliver()
     assert pair.b.got == bodies(0, 6)
+
+
+def test_an_end_that_is_silent_gets_few_beats_and_one_that_is_heard_all() -> None:
+    pair = Pair()
+    sent: list[float] = []
+    for n in range(3 * 24 * 3600):
+        pair.a.clock = 10.0 + n * BEAT_S
+        if pair.a.link.beat_due(pair.a.clock):
+            pair.a.beat()
+            sent.append(pair.a.clock - 10.0)
+    assert [at for at in sent if at <= CUT_S] == [n * BEAT_S for n in range(int(CUT_S / BEAT_S) + 1)]
+    assert len(sent) < 200
+    assert max(later / at for at, later in pairwise(sent[10:])) < 1.2, (
+        "a link that heals is not missed for long"
+    )
+    pair.b.clock = pair.a.clock
+    pair.deliver()
+    assert pair.b.link.silence(pair.b.clock) == 0.0
+    pair.b.beat()
+    pair.deliver()
+    pair.a.clock += BEAT_S
+    assert pair.a.link.beat_due(pair.a.clock)
 
 
 def test_what_is_doubled_arrives_once() -> None:

@@ -4,6 +4,7 @@ import logging
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from tcp_proxy import TcpProxy
 
 from voice_app.errors import ConfigError
 from voice_app.messages import TurnId
+from voice_app.pipeline import links, wire
 from voice_app.pipeline.control import Control, EndTurn, to_bytes
 from voice_app.pipeline.curve import CurveKeys
 from voice_app.pipeline.links import SILENT_S
@@ -53,8 +55,8 @@ def make() -> Iterator[MakeWire]:
         return made[-1]
 
     yield one
-    for wire in made:
-        wire.close()
+    for opened in made:
+        opened.close()
 
 
 class Pair:
@@ -144,6 +146,21 @@ def test_an_address_for_this_host_and_one_for_others(make: MakeWire, tmp_path: P
     assert first(hub) == message(2)
 
 
+def test_beats_to_a_node_that_is_away_leave_room_for_messages(
+    make: MakeWire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hours of it within a second: its queue is a small one, and beats are quick."""
+    monkeypatch.setattr(wire, "HIGH_WATER", 100)
+    for module in (wire, links):
+        monkeypatch.setattr(module, "BEAT_S", 0.002)
+    port = free_port()
+    a = make(address(free_port(), "run-a.0"))
+    a.connect("b", address(port, "run-b.0"))
+    while a.silence("b") < 1.0:
+        assert a.receive(0.1) is None
+    a.send("b", message(0))
+
+
 # ---------------------------------------------------------------------------------------------- CURVE keys
 
 
@@ -191,6 +208,13 @@ def test_with_keys_only_those_who_have_them_get_through(
     assert first(hub) == message(5), "the host's own nodes need none"
     for one in (liar, plain):
         one.close(0)
+
+
+def test_a_port_that_is_taken_leaves_no_thread(keys: CurveKeys, tmp_path: Path) -> None:
+    before = threading.active_count()
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(zmq.ZMQError, match="in use"):
+        Wire(f"ipc://{tmp_path}/hub", address(taken.getsockname()[1], "run-hub.0"), keys=keys)
+    assert threading.active_count() == before
 
 
 def test_keys_that_are_not_there_or_that_others_can_read(tmp_path: Path, keys: CurveKeys) -> None:

@@ -7,6 +7,7 @@ has received fewer knows that they are lost, says so, and they are sent again. B
 end lives, and what its clock shows.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice
@@ -25,6 +26,9 @@ CUT_S = 5.0
 shorter time goes on where it was."""
 CAPACITY = 16384
 """Frames that may wait to be received."""
+_SPARSER = 16
+"""Beats to an end that is silent wait in its connection's queue, so they become fewer: the next one comes
+when the silence is longer by this part of itself. That is some 260 in a year."""
 _CLOCK_SAMPLES = 16
 """The clocks' difference is that of the quickest of so many beats."""
 
@@ -92,6 +96,8 @@ class Link:
     _received: int = 0
     _asked: bool = False
     """The other end was told of a gap; until that is filled, only its beats are answered."""
+    _beat_at: float = -math.inf
+    """When the other end was last told of us."""
     _echo: tuple[float, float] | None = None
     """The clock that the last beat showed, and ours when it came."""
     _clocks: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_CLOCK_SAMPLES))
@@ -127,8 +133,13 @@ class Link:
         """Whether the gap that was just met is news."""
         return not self._asked
 
+    def beat_due(self, now: float) -> bool:
+        """Whether to send a beat; asked every BEAT_S."""
+        return now - self._beat_at >= self.silence(now) / _SPARSER - BEAT_S
+
     def beat(self, now: float, *, lost: bool = False) -> Beat:
         """What to tell the other end now."""
+        self._beat_at = now
         self._asked = self._asked or lost
         echo, at = self._echo or (None, now)
         return Beat(self.source, self.target, self._sent, self._received, lost, now, echo, now - at)

@@ -56,9 +56,13 @@ class Wire:
         self._inbox.set(zmq.RCVHWM, HIGH_WATER)
         self._inbox.set(zmq.LINGER, 0)
         self._name = ""
-        # Those over TCP last: what they need is set for all that are bound after it.
-        for address in sorted(addresses, key=lambda address: address.startswith(_TCP)):
-            self._bind(address)
+        try:
+            # Those over TCP last: what they need is set for all that are bound after it.
+            for address in sorted(addresses, key=lambda address: address.startswith(_TCP)):
+                self._bind(address)
+        except zmq.ZMQError:
+            self._end()
+            raise
         self.address = addresses[0]
         self._peers: dict[str, _Peer] = {}
         self._by_inbox: dict[str, _Peer] = {}
@@ -182,6 +186,9 @@ class Wire:
             self._beats.join()
         for node in list(self._peers):
             self.disconnect(node)
+        self._end()
+
+    def _end(self) -> None:
         self._inbox.close()
         if self._door is not None:
             self._door.stop()
@@ -245,9 +252,12 @@ class Wire:
     def _beat_all(self) -> None:
         while not self._closing.wait(BEAT_S):
             for peer in list(self._by_inbox.values()):
-                self._beat(peer)
+                now = time.monotonic()
                 with peer.lock:
-                    silent = peer.link is not None and peer.link.falls_silent(time.monotonic())
+                    due = peer.link is not None and peer.link.beat_due(now)
+                    silent = peer.link is not None and peer.link.falls_silent(now)
+                if due:
+                    self._beat(peer)
                 if silent:
                     log.warning("%s was not heard of for %g s", peer.address, SILENT_S)
 
