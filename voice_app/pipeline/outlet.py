@@ -76,6 +76,8 @@ class LaneOut:
     pending: deque[object] = field(default_factory=deque)
     blocked_since: float | None = None
     """Since when the first pending payload has credit but finds no slot."""
+    given_up: bool = False
+    """Its node is out of reach, as the turn was told."""
 
 
 @dataclass(slots=True, eq=False)
@@ -248,14 +250,16 @@ class Outlet:
         """`node` was not heard of for so long: what is out there, or waits to go there, is given up."""
         with self._lock:
             lost = [
-                (turn, lane.lane.edge.target)
-                for turn, state in self._turns.items()
+                lane
+                for state in self._turns.values()
                 for lane in state.lanes.values()
-                if lane.node == node and (lane.pending or len(lane.window))
+                if lane.node == node and not lane.given_up and (lane.pending or len(lane.window))
             ]
-        for turn, target in lost:
-            what = f"{self._source or 'client'} → {target or 'client'}"
-            self._fail(turn, TransferFailed(f"{what}: {node} was not heard of for {silent_s:.0f} s"))
+            for lane in lost:
+                lane.given_up = True
+        for lane in lost:
+            what = f"{self._source or 'client'} → {lane.lane.edge.target or 'client'}"
+            self._fail(lane.lane.edge.turn, TransferFailed(f"{what}: {node} was not heard of for {silent_s:.0f} s"))
 
     def __len__(self) -> int:
         return len(self._turns)
