@@ -258,8 +258,9 @@ class Outlet:
             for lane in lost:
                 lane.given_up = True
         for lane in lost:
-            what = f"{self._source or 'client'} → {lane.lane.edge.target or 'client'}"
-            self._fail(lane.lane.edge.turn, TransferFailed(f"{what}: {node} was not heard of for {silent_s:.0f} s"))
+            edge = lane.lane.edge
+            what = f"{self._source or 'client'} → {edge.target or 'client'}"
+            self._fail(edge.turn, TransferFailed(f"{what}: {node} was not heard of for {silent_s:.0f} s"))
 
     def __len__(self) -> int:
         return len(self._turns)
