@@ -140,6 +140,8 @@ def test_bad_history_names_the_entry(capsys, tmp_path, content, named):
         (["serve", "--redis", "redis://localhost:many"], "--redis redis://localhost:many"),
         (["serve", "--data", "/etc/passwd"], "--data /etc/passwd"),
         (["serve", "--data", "/etc/passwd/deeper"], "/etc/passwd is a file"),
+        (["serve", "--turn-model", "/nowhere.onnx"], "--turn-model /nowhere.onnx"),
+        (["serve", "--curve-keys", "/nowhere"], "--curve-keys /nowhere"),
         (["serve", "--start-timeout", "nan"], "--start-timeout nan"),
         (["serve", "--start-timeout", "inf"], "--start-timeout inf"),
         (["ask", "--text", "x", "--start-timeout", "0"], "--start-timeout 0"),

@@ -1,10 +1,13 @@
 """smart-turn with features of our own, on human speech."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from voice_app.bench import speech
 from voice_app.config import home
+from voice_app.errors import ModelFileError
 from voice_app.server.end_of_turn import EndOfTurn
 
 pytestmark = pytest.mark.models
@@ -40,3 +43,9 @@ def test_complete_and_cut_off_prompts(model: EndOfTurn):
         cut.append(model.probability(np.concatenate([words[: int(0.7 * len(words))], pause])))
     assert np.mean(np.array(whole) > 0.5) >= 0.8
     assert np.mean(np.array(cut) < 0.5) >= 0.7
+
+
+def test_a_foreign_file_is_named(tmp_path: Path):
+    (tmp_path / "turn.onnx").write_text("no model")
+    with pytest.raises(ModelFileError, match=r"turn\.onnx"):
+        EndOfTurn(tmp_path / "turn.onnx")

@@ -129,3 +129,13 @@ def _check(arguments: argparse.Namespace) -> None:
         checks.check_redis(arguments.redis)
     if arguments.data is not None:
         checks.check_data(arguments.data)
+    if arguments.turn_model is not None and not arguments.turn_model.is_file():
+        raise ConfigError(
+            f"--turn-model {arguments.turn_model}: no such file; name smart-turn's ONNX file",
+            param="turn_model",
+        )
+    if arguments.curve_keys is not None and not arguments.curve_keys.is_dir():
+        raise ConfigError(
+            f"--curve-keys {arguments.curve_keys}: no such folder; docs/deployment.md says how to make one",
+            param="curve_keys",
+        )

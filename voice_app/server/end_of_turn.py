@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
+
+from voice_app.models.local.onnx_session import onnx_session
 
 SAMPLE_RATE = 16_000
 SECONDS = 8
@@ -16,10 +17,8 @@ class EndOfTurn:
     """Takes 10 to 50 ms on one core: call it outside the event loop."""
 
     def __init__(self, path: Path) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.inter_op_num_threads = 1
-        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        """Raises ModelFileError."""
+        self._session = onnx_session(path, threads=1)
         self._filters = _mel_filters()
         self._hann = np.hanning(_WINDOW + 1)[:-1].astype(np.float32)
 
