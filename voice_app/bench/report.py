@@ -83,12 +83,17 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[objec
     for row in rows:
         table.add_row(*[str(cell) for cell in row])
     console = Console()
-    console.print(table, width=console.width if console.is_terminal else 160)
+    if not console.is_terminal:
+        console.width = 160
+    console.print(table)
 
 
-def print_goals(goals: Sequence[Goal]) -> int:
-    """The goals as a table; returns how many were missed."""
-    print_table("goals", ("figure", "measured", "goal", ""), [goal.row() for goal in goals])
+def print_goals(goals: Sequence[Goal], unmeasured: Sequence[str] = ()) -> int:
+    """The goals as a table, at its end what could not be measured; returns how many were missed."""
+    rows = [goal.row() for goal in goals]
+    if unmeasured:
+        rows.append(("; ".join(unmeasured), "not measured", "", ""))
+    print_table("goals", ("figure", "measured", "goal", ""), rows)
     return sum(not goal.met for goal in goals)
 
 
