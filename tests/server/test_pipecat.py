@@ -1,4 +1,5 @@
-"""pipecat's OpenAI realtime service, pinned and unmodified, against the local pack."""
+"""pipecat's OpenAI realtime service, pinned and unmodified: spoken turns with the local pack; tools, a
+picture, cancelling and a reconnection with a script in the pack's place."""
 
 import asyncio
 import fcntl
@@ -8,20 +9,23 @@ import sys
 import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from fake_pipeline import FakePipeline, spoken
 from needs import missing
 from real_talk import recording
 from running_server import server
 
+from voice_app import messages as m
 from voice_app.config import PipelineConfig, home
 from voice_app.pipeline.client import PipelineClient
 
 pytestmark = [pytest.mark.models, pytest.mark.asyncio(loop_scope="module")]
 
 REQUIREMENTS = ("pipecat-ai[openai]==1.14.0", "websockets==15.0.1")
-SCRIPT = Path(__file__).parent / "clients" / "pipecat_talk.py"
+SCRIPTS = Path(__file__).parent / "clients"
 
 
 @pytest.fixture(scope="module")
@@ -56,17 +60,53 @@ def wav(path: Path, name: str) -> Path:
     return path
 
 
-async def test_it_greets_answers_and_is_interrupted(python: Path, port: int, tmp_path: Path):
-    files = [wav(tmp_path / "first.wav", "fact-1-1"), wav(tmp_path / "second.wav", "sum-1-1")]
+async def run(python: Path, script: str, *arguments: str | Path) -> dict[str, Any]:
+    """What the script says of itself."""
     process = await asyncio.create_subprocess_exec(
-        python, SCRIPT, str(port), *files, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        python, SCRIPTS / script, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     out, errors = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode == 0, errors.decode()[-2000:]
-    told = json.loads(out)
+    return json.loads(out)
+
+
+async def test_it_greets_answers_and_is_interrupted(python: Path, port: int, tmp_path: Path):
+    files = [wav(tmp_path / "first.wav", "fact-1-1"), wav(tmp_path / "second.wav", "sum-1-1")]
+    told = await run(python, "pipecat_talk.py", str(port), *files)
     assert told["errors"] == [], "an error would end its session"
     assert told["greeting"]
     assert "84" in told["text"], "the question that was asked over the answer was answered"
     assert told["audio_s"] > 2
     assert told["interrupted"]
     assert told["late"] == 0, "nothing of the old answer came after the interruption"
+
+
+def errands(request: m.TurnRequest) -> list[m.TurnEvent]:
+    """What a model would do about the last thing that was said."""
+    parts = [part for message in request.messages for part in message.parts]
+    if isinstance(parts[-1], m.AudioPart):
+        return spoken("I am here.", heard="Are you there?")
+    said = [part.text for part in parts if isinstance(part, m.TextPart) and part.text][-1]
+    if said == "Switch the light on.":
+        if any(isinstance(part, m.ToolResultPart) for part in parts):
+            return spoken("The light is on.", heard=None)
+        return [m.ToolCall("set_light", '{"on":true}'), m.TextDone("tool_call"), m.TurnDone({})]
+    answers = {"What do you see?": "I see it.", "Tell me a story.": "Once " + "upon a time " * 40}
+    return spoken(answers[said], heard=None)
+
+
+async def test_tools_a_picture_cancelling_and_a_reconnection(python: Path):
+    pipeline = FakePipeline(errands)
+    async with server(pipeline) as port:
+        told = await run(python, "pipecat_errands.py", str(port))
+    assert told["errors"] == []
+    assert told["calls"] == [{"on": True}]
+    assert "upon a time" in told["story"]
+    requests = [turn.request for turn in pipeline.turns]
+    assert [tool.name for tool in requests[0].tools] == ["set_light"]
+    results = [p for msg in requests[1].messages for p in msg.parts if isinstance(p, m.ToolResultPart)]
+    assert "done" in results[0].output
+    assert any(isinstance(part, m.ImagePart) for msg in requests[2].messages for part in msg.parts)
+    assert pipeline.cancelled == [requests[3].turn], "the story, and nothing else"
+    assert len({request.turn.session for request in requests}) == 2, "the last one is of another connection"
+    assert isinstance(requests[-1].messages[-1].parts[-1], m.AudioPart)

@@ -55,11 +55,17 @@ class Ear(FrameProcessor):
                 self._more.set()
             case TTSTextFrame():
                 self.text.append(frame.text)
+                self._more.set()
             case InterruptionFrame():
                 self.interruptions.append(time.monotonic())
             case ErrorFrame():
                 self.errors.append(frame.error)
         await self.push_frame(frame, direction)
+
+    async def more(self) -> None:
+        """Something new was heard."""
+        self._more.clear()
+        await self._more.wait()
 
     async def until_audio(self, after: float, timeout_s: float = 30.0) -> float:
         async with asyncio.timeout(timeout_s):
@@ -67,14 +73,12 @@ class Ear(FrameProcessor):
                 later = [at for at, _ in self.audio if at > after]
                 if later:
                     return later[0]
-                self._more.clear()
-                await self._more.wait()
+                await self.more()
 
     async def until_quiet(self, seconds: float = 2.0) -> None:
         try:
             while True:
-                self._more.clear()
-                await asyncio.wait_for(self._more.wait(), seconds)
+                await asyncio.wait_for(self.more(), seconds)
         except TimeoutError:
             return
 
