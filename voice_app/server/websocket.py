@@ -68,7 +68,8 @@ async def serve_talk(socket: WebSocket, hub: Hub, dialect: Dialect | None = None
         key, config = await _who(socket, hub, subprotocols)
     except Refusal as refusal:
         hub.metrics.refused.labels(refusal.code).inc()
-        detail = {"type": INVALID_REQUEST, "code": refusal.code, "message": refusal.message}
+        kind = INVALID_REQUEST if refusal.status < 500 else SERVER_ERROR
+        detail = {"type": kind, "code": refusal.code, "message": refusal.message}
         await socket.send_denial_response(JSONResponse({"error": detail}, refusal.status))
         return
     await socket.accept(SUBPROTOCOL if SUBPROTOCOL in subprotocols else None)
