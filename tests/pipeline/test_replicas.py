@@ -9,9 +9,14 @@ import pytest
 from pipeline_talk import config, read, request, until
 
 from voice_app.errors import PipelineError, WorkerDied
-from voice_app.messages import Stage
+from voice_app.messages import Stage, StageEvent
 from voice_app.pipeline.client import PipelineClient, WorkerState
+from voice_app.pipeline.control import Control, StageReport, WorkerProgress
+from voice_app.pipeline.coordinator import Coordinator
 from voice_app.pipeline.replicas import UNSEEN_S, Replicas
+from voice_app.pipeline.rundir import RunDir
+from voice_app.pipeline.transport.shm import SharedMemoryIn
+from voice_app.pipeline.wire import Wire
 from voice_app.schedulers.base import SchedulerLoad
 
 VOICE = (Stage.TALKER_AR, Stage.CODE2WAV)
@@ -152,3 +157,34 @@ async def test_without_any_replica_a_turn_is_refused(layout: str) -> None:
         assert (await read(client.submit(request("written", turn="2", speech=False)))).text == "written"
         await until(lambda: client.status().ready)
         assert (await read(client.submit(request("again", turn="3")))).voice == "again"
+
+
+async def test_what_a_dead_one_had_told_counts_for_nothing() -> None:
+    """Not even what is read after its end: the new one tells of its load only when that changes."""
+    run = RunDir()
+    heard: list[Control] = []
+    places: dict[Stage, tuple[str, ...]] = dict.fromkeys(Stage, ("v.0",))
+    hub, voice = Wire(run.address("server.0")), Wire(run.address("v.0"))
+    voice.connect("server", run.address("server.0"))
+    coordinator = Coordinator(
+        hub,
+        places,
+        lambda source, target, node: None,
+        SharedMemoryIn(run.run, StageEvent),
+        max_turns=1,
+        turn_timeout_s=1.0,
+        other=heard.append,
+    )
+    coordinator.worker_up("v.0", {"server": run.address("v.0")})
+    voice.send("server", StageReport("v.0", Stage.TALKER_AR, SchedulerLoad(4, 2)))
+    await until(lambda: coordinator.replicas.load() == {Stage.TALKER_AR: SchedulerLoad(4, 2)})
+    coordinator.worker_down("v.0", WorkerDied("worker v.0 was ended"))
+    assert coordinator.replicas.load() == {}
+    voice.send("server", StageReport("v.0", Stage.TALKER_AR, SchedulerLoad(5, 2)))
+    voice.send("server", WorkerProgress("v.0", "last words"))
+    await until(lambda: heard != [])
+    assert coordinator.replicas.load() == {}
+    voice.close()
+    coordinator.close()
+    hub.close()
+    run.remove()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import psutil
 import pytest
 import zmq
 from pipeline_talk import LOUD, PICTURE, Answer, config, outcome, read, request, runs, settled, until
@@ -28,6 +29,7 @@ from voice_app.pipeline.control import (
     DataReady,
     Edge,
     EndTurn,
+    HandOffStats,
     Lane,
     Shutdown,
     from_bytes,
@@ -99,6 +101,9 @@ async def test_a_worker_survives_malformed_messages() -> None:
         )
         await until(lambda: client.status().hand_off.malformed == 3 * len(JUNK + NO_LANE))
         assert [w.pid for w in client.status().workers.values()] == [w.pid for w in workers.values()]
+        psutil.Process(workers["voice"].pid).kill()
+        await until(lambda: client.status().workers["voice"].restarts == 1)
+        assert client.status().workers["voice"].hand_off == HandOffStats(), "the figures of one that is dead"
         for stranger in strangers:
             stranger.close(0)
 

@@ -7,7 +7,7 @@ from typing import Self
 import msgspec
 
 from voice_app.config import PipelineConfig
-from voice_app.errors import PipelineError
+from voice_app.errors import PipelineError, WorkerDied
 from voice_app.messages import Stage, StageEvent, TurnId, TurnRequest
 from voice_app.pipeline import layout, rundir
 from voice_app.pipeline.control import (
@@ -119,7 +119,7 @@ class PipelineClient:
             self._far,
             self._wire.silence,
             coordinator.worker_up,
-            coordinator.worker_down,
+            self._worker_down,
         )
         await self._launcher.start()
 
@@ -200,6 +200,11 @@ class PipelineClient:
         """As `exchange.Pools`: a request to another host travels within its message."""
         here = any(place.node == node and place.host == LOCALHOST for place in self._layout[target])
         return self._outgoing if here else None
+
+    def _worker_down(self, name: str, error: WorkerDied) -> None:
+        self._hand_off.pop(name, None)
+        if self._coordinator is not None:
+            self._coordinator.worker_down(name, error)
 
     def _heard(self, message: Control) -> None:
         """A control message that is not about turns."""

@@ -190,6 +190,8 @@ class Coordinator:
                     self._failed(message.turn, from_info(message.error))
                 case TurnEnded():
                     self._ended(message)
+                case StageReport() if message.worker not in self._workers:
+                    continue  # It has died since.
                 case StageReport():
                     self.replicas.reported(message.worker, message.stage, message.load)
                 case _:
