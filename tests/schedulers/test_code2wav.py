@@ -1,142 +1,16 @@
 """Code2WavScheduler: streamed sound equals the whole decode for any chunking; each end is told once."""
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scheduler_toys import Crash, Tray, turn_id
+from wave_toys import SPEC, TRIM, Clock, FirDecoder, chunked, codes, fir, sound_of
 
 from voice_app.errors import StageFailed
-from voice_app.messages import AudioChunk, AudioDone, CodeFrames, FrameMark, TextMark, TokenId, TurnId
-from voice_app.schedulers.base import WaveSpec, WaveWindow
+from voice_app.messages import AudioDone, CodeFrames, TokenId
 from voice_app.schedulers.code2wav import Code2WavScheduler
-
-SPEC = WaveSpec(
-    sample_rate=400,
-    samples_per_frame=4,
-    left_context=3,
-    right_context=2,
-    channels=2,
-    codebook=50,
-    first_window=1,
-    max_window=8,
-)
-TRIM = 3
-"""Samples that a segment's decode lacks at its end, as Qwen3-Omni's does."""
-
-
-@dataclass(eq=False)
-class Place:
-    """How much of the segment has been given."""
-
-    open: bool = True
-    waiting: int = 0
-
-
-@dataclass
-class FirDecoder:
-    """Each sample is a sum over `taps` frames before and after its own; beyond a segment's ends is
-    silence. `trim`: the last samples of a window are held back until the next, which therefore needs one
-    frame more of left context."""
-
-    spec: WaveSpec = SPEC
-    trim: int = 0
-    taps: tuple[int, int] = (3, 2)
-    open_states: int = 0
-    windows: list[list[int]] = field(default_factory=list)
-    ended: int = 0
-    """Segments whose last window was told to be that."""
-    crash: bool = False
-
-    def warm_up(self) -> None:
-        pass
-
-    def open(self) -> object:
-        self.open_states += 1
-        return Place()
-
-    def close(self, state: object) -> None:
-        assert isinstance(state, Place)
-        assert state.open
-        state.open = False
-        self.open_states -= 1
-
-    def decode(self, windows: Sequence[WaveWindow]) -> Sequence[np.ndarray]:
-        if self.crash:
-            raise Crash
-        self.windows.append([len(w.frames) - w.left - w.right for w in windows])
-        return [self._decode(w) for w in windows]
-
-    def _decode(self, window: WaveWindow) -> np.ndarray:
-        place = window.state
-        assert isinstance(place, Place)
-        assert window.left <= self.spec.left_context
-        assert window.right <= self.spec.right_context
-        assert window.segment_start <= (window.left == 0)
-        assert window.segment_end <= (window.right == 0)
-        self.ended += window.segment_end
-        if window.segment_start:
-            place.waiting = 0
-        sound = fir(window.frames, self.taps)
-        per_frame = self.spec.samples_per_frame
-        first = window.left * per_frame - place.waiting
-        end = (len(window.frames) - window.right) * per_frame - self.trim
-        place.waiting = self.trim
-        return sound[first:end]
-
-
-def fir(frames: np.ndarray, taps: tuple[int, int] = (3, 2)) -> np.ndarray:
-    """A whole segment's sound, nothing trimmed."""
-    width = sum(taps) + 1
-    padded = np.pad(frames.sum(1).astype(np.float64) + 1, taps)
-    weights = np.sin(np.arange(1, 4 * width + 1)).reshape(width, 4)
-    rows = np.lib.stride_tricks.sliding_window_view(padded, width)
-    return (rows @ weights).astype(np.float32).ravel()
-
-
-def codes(count: int, seed: int = 1) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 50, (count, 2))
-
-
-@dataclass
-class Clock:
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def chunked(frames: np.ndarray, size: int | random.Random, *, last: bool) -> list[CodeFrames]:
-    """One segment's payloads."""
-    parts: list[np.ndarray] = []
-    at = 0
-    while at < len(frames):
-        step = size if isinstance(size, int) else size.randint(1, 9)
-        parts.append(frames[at : at + step])
-        at += step
-    return [CodeFrames(p) for p in parts[:-1]] + [CodeFrames(parts[-1], segment_end=True, last=last)]
-
-
-def sound_of(tray: Tray, turn: TurnId) -> np.ndarray:
-    """The joined chunks, checked to be continuous and ended once."""
-    *chunks, done = tray.sent[turn]
-    position = 0
-    for chunk in chunks:
-        assert isinstance(chunk, AudioChunk)
-        assert chunk.sample_rate == SPEC.sample_rate
-        assert chunk.start == position
-        position += len(chunk.samples)
-    assert done == AudioDone(position)
-    assert turn in tray.finished
-    return np.concatenate(
-        [c.samples for c in chunks if isinstance(c, AudioChunk)] or [np.empty(0, np.float32)]
-    )
-
-
-def marks_of(tray: Tray, turn: TurnId) -> list[TextMark]:
-    return [mark for p in tray.sent[turn] if isinstance(p, AudioChunk) for mark in p.marks]
 
 
 @pytest.mark.parametrize("trim", [0, TRIM])
@@ -311,52 +185,6 @@ def test_a_foreign_payload_fails_its_turn() -> None:
     tray.deliver(scheduler, turn_id(0), TokenId(1))
     assert isinstance(tray.failed[turn_id(0)], StageFailed)
     assert tray.all_given_back()
-
-
-# ---------------------------------------------------------------------------------------------- marks
-
-
-@pytest.mark.parametrize("size", [1, 3, 100])
-def test_marks_are_told_with_their_sound(size: int) -> None:
-    tray, clock = Tray(), Clock()
-    scheduler = Code2WavScheduler(FirDecoder(replace(SPEC, left_context=4), TRIM), tray, clock=clock)
-    marks = (FrameMark(2, 3), FrameMark(5, 7), FrameMark(9, 12), FrameMark(11, 20))
-    for number, segment in enumerate((codes(12, 1), codes(8, 2))):
-        first, *rest = chunked(segment, size, last=number == 1)
-        mine = marks[:3] if number == 0 else marks[3:]
-        for payload in (CodeFrames(first.frames, first.segment_end, first.last, mine), *rest):
-            tray.deliver(scheduler, turn_id(0), payload)
-            tray.run(scheduler)
-    # The first segment gives 12 * 4 - 3 = 45 samples, the second begins there.
-    expected = [TextMark(2, 12), TextMark(5, 28), TextMark(9, 45), TextMark(11, 45 + 8 * 4 - 3)]
-    assert marks_of(tray, turn_id(0)) == expected
-    for chunk in tray.sent[turn_id(0)][:-1]:
-        assert isinstance(chunk, AudioChunk)
-        assert all(mark.sample <= chunk.start + len(chunk.samples) for mark in chunk.marks)
-    assert len(sound_of(tray, turn_id(0))) == 45 + 29
-
-
-def test_marks_that_come_with_the_end_are_not_lost() -> None:
-    tray = Tray()
-    scheduler = Code2WavScheduler(FirDecoder(replace(SPEC, right_context=0)), tray)
-    tray.deliver(scheduler, turn_id(0), CodeFrames(codes(1)))
-    tray.run(scheduler)
-    end = CodeFrames(codes(0), last=True, marks=(FrameMark(3, 1), FrameMark(4, 9)))
-    tray.deliver(scheduler, turn_id(0), end)
-    tray.run(scheduler)
-    assert marks_of(tray, turn_id(0)) == [TextMark(3, 4), TextMark(4, 4)]
-    sound_of(tray, turn_id(0))
-
-
-def test_a_mark_that_comes_too_late_is_told_with_the_next_sound() -> None:
-    tray = Tray()
-    scheduler = Code2WavScheduler(FirDecoder(replace(SPEC, left_context=4), TRIM), tray)
-    tray.deliver(scheduler, turn_id(0), CodeFrames(codes(5), segment_end=True))
-    tray.run(scheduler)
-    late = CodeFrames(codes(5), last=True, marks=(FrameMark(1, 0), FrameMark(2, 6)))
-    tray.deliver(scheduler, turn_id(0), late)
-    tray.run(scheduler)
-    assert marks_of(tray, turn_id(0)) == [TextMark(1, 0), TextMark(2, 17 + 4)]
 
 
 # ------------------------------------------------------------------------------- bounds and leaving
