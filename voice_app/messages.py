@@ -233,6 +233,8 @@ class PromptParams(msgspec.Struct, frozen=True):
     max_frames: int | None = None
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: str = "auto"
+    results: tuple[str, ...] = ()
+    """What functions gave, where it is their results that are to be answered."""
     now: str | None = None
 
 

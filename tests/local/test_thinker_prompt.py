@@ -38,6 +38,8 @@ from voice_app.models.local.prompt import (
     camera_text,
     expected_length,
     first_kept,
+    in_words,
+    open_results,
     turn_of,
 )
 from voice_app.models.local.template_frame import TemplateFrame
@@ -163,14 +165,40 @@ def test_parts_of_a_message() -> None:
             ImagePart(b""),
             AudioPart(samples, 16000),
             AudioPart(samples, 16000, "known"),
-            ToolResultPart("1", "42"),
         ),
     )
     turn = turn_of(message, lambda part: IMAGE if isinstance(part, ImagePart) else AUDIO)
-    assert turn.pieces == ("a", IMAGE, AUDIO, "known", "42")
-    assert turn_of(Message("assistant", (ToolCallPart("1", "f", "{}"),)), lambda _: AUDIO).pieces == (
-        "f({})",
-    )
+    assert turn.pieces == ("a", IMAGE, AUDIO, "known")
+
+
+ASKED = Message("user", (TextPart("How warm is it?"),))
+CALLED = Message("assistant", (ToolCallPart("1", "weather", "{}"),))
+GAVE = Message("user", (ToolResultPart("1", '{"temperature": 21}'),))
+SAID = Message("assistant", (TextPart("It is 21 degrees."),))
+NEXT = Message("user", (TextPart("Thanks."),))
+
+
+@pytest.mark.parametrize(
+    ("talk", "heard"),
+    [
+        ([ASKED, CALLED, GAVE], [ASKED]),
+        ([ASKED, CALLED, GAVE, SAID, NEXT], [ASKED, SAID, NEXT]),
+        ([ASKED, CALLED, NEXT], [ASKED, NEXT]),
+        (
+            [ASKED, CALLED, GAVE, NEXT],
+            [ASKED, Message("assistant", (TextPart("The temperature is 21."),)), NEXT],
+        ),
+    ],
+)
+def test_calls_and_results_are_no_words_of_a_talk(talk: list[Message], heard: list[Message]) -> None:
+    assert in_words(talk) == heard
+
+
+def test_results_wait_for_an_answer_until_somebody_speaks() -> None:
+    other = Message("user", (ToolResultPart("2", "done"),))
+    assert open_results([ASKED, CALLED, GAVE, other]) == ('{"temperature": 21}', "done")
+    assert open_results([ASKED, CALLED, GAVE, SAID, NEXT, CALLED, other]) == ("done",)
+    assert open_results([ASKED, CALLED, GAVE, NEXT]) == ()
 
 
 def test_camera_text() -> None:

@@ -4,7 +4,8 @@ import pytest
 from scheduler_toys import EOS, Ask, Crash, ToyThinker, Tray, check_turn, long_ask, said, toy_answer, turn_id
 
 from voice_app.errors import InputError, StageFailed
-from voice_app.messages import CodeFrames, TokenId, TokenVector
+from voice_app.messages import CodeFrames, TokenId, TokenVector, ToolCall
+from voice_app.schedulers.base import NoAnswer, PromptInputs
 from voice_app.schedulers.omni import OmniScheduler
 
 PREFIX = tuple(range(100, 120))
@@ -353,6 +354,25 @@ def test_silence_ends_both_edges_at_once() -> None:
     deliver(tray, scheduler, 0, Ask(((),)))
     tray.run(scheduler)
     assert tray.sent[turn_id(0)] == [TokenId(None, "silence"), TokenVector(None, None, "silence")]
+    assert turn_id(0) in tray.finished
+    assert tray.all_given_back()
+
+
+def test_a_call_that_needs_no_model_comes_before_the_end() -> None:
+    class Caller(ToyThinker):
+        def assemble(self, inputs: PromptInputs) -> NoAnswer:
+            return NoAnswer("tool_call", call)
+
+    call = ToolCall("set_light", '{"on": true}')
+    tray, runner = Tray(), Caller()
+    scheduler = OmniScheduler(runner, tray)
+    deliver(tray, scheduler, 0, ask(0))
+    tray.run(scheduler)
+    assert tray.sent[turn_id(0)] == [
+        TokenId(None, call=call),
+        TokenId(None, "tool_call"),
+        TokenVector(None, None, "tool_call"),
+    ]
     assert turn_id(0) in tray.finished
     assert tray.all_given_back()
 

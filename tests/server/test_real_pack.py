@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -26,6 +27,17 @@ TOOL: RealtimeFunctionToolParam = {
     "name": "set_light",
     "description": "Switch the light on or off",
     "parameters": {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]},
+}
+
+CALCULATOR: RealtimeFunctionToolParam = {
+    "type": "function",
+    "name": "multiply",
+    "description": "What two numbers are times each other",
+    "parameters": {
+        "type": "object",
+        "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
+        "required": ["a", "b"],
+    },
 }
 
 
@@ -119,7 +131,6 @@ async def test_an_interruption_with_truncate(caller: Caller):
     assert len(kept) < len(told) or cut.audio_end_ms > 3_000
 
 
-@pytest.mark.xfail(strict=True, reason="the local pack calls no tools yet", raises=TimeoutError)
 async def test_a_tool_call(caller: Caller):
     await caller.talk.session.update(
         session={
@@ -133,6 +144,7 @@ async def test_a_tool_call(caller: Caller):
     await caller.talk.response.create()
     call = await caller.until("response.function_call_arguments.done", timeout_s=5)
     assert call.name == "set_light"
+    assert json.loads(call.arguments) == {"on": True}
     await caller.until("response.done")
     position = len(caller.events)
     await caller.talk.conversation.item.create(
@@ -142,6 +154,29 @@ async def test_a_tool_call(caller: Caller):
     done = await caller.until("response.done", position)
     assert done.response.status == "completed"
     assert done.response.output[0].type == "message"
+    assert done.response.output[0].content[0].text == "The light is on."
+
+
+async def test_a_spoken_turn_that_must_call_a_tool(caller: Caller):
+    """The call is all of the answer; the result is told aloud, though the session still demands a call."""
+    await caller.talk.session.update(
+        session={"type": "realtime", "tools": [CALCULATOR, TOOL], "tool_choice": "required"}
+    )
+    await caller.speak(silence(0.3), recording("sum-1-1"), silence(1.5))
+    call = await caller.until("response.function_call_arguments.done")
+    assert call.name == "multiply"
+    assert json.loads(call.arguments) == {"a": 12, "b": 7}
+    done = await caller.until("response.done")
+    assert [item.type for item in done.response.output] == ["function_call"]
+    assert not caller.of("response.output_audio.delta")
+    position = len(caller.events)
+    await caller.talk.conversation.item.create(
+        item={"type": "function_call_output", "call_id": call.call_id, "output": '{"product": 84}'}
+    )
+    await caller.talk.response.create()
+    done = await caller.until("response.done", position)
+    assert done.response.output[0].content[0].transcript == "The product is 84."
+    assert len(caller.voice()) > 0.8 * 24_000
 
 
 async def test_a_picture(caller: Caller):

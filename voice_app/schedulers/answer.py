@@ -2,7 +2,7 @@
 
 from voice_app.messages import TokenId, TokenVector, TurnId, Usage
 from voice_app.schedulers.answer_reader import Reading
-from voice_app.schedulers.base import Outbox, StepOutput
+from voice_app.schedulers.base import NoAnswer, Outbox, StepOutput
 from voice_app.schedulers.request import Request
 
 _NOTHING = StepOutput()
@@ -16,9 +16,11 @@ class Answers:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
 
-    def none(self, turn: TurnId, finish_reason: str, *, speech: bool) -> None:
-        """The turn needs no answer."""
-        self._send(turn, speech, _NOTHING, finish_reason, _NOT_OVER)
+    def none(self, turn: TurnId, answer: NoAnswer, *, speech: bool) -> None:
+        """The turn needs none of the model's."""
+        if answer.call is not None:
+            self._outbox.emit(turn, TokenId(None, call=answer.call))
+        self._send(turn, speech, _NOTHING, answer.finish_reason, _NOT_OVER)
 
     def take(self, request: Request, output: StepOutput) -> bool:
         """Add the token of `output` to the answer and send what may go out; True: that was the last."""

@@ -27,6 +27,7 @@ from voice_app.messages import (
     Sampling,
     StageEvent,
     StagePayload,
+    ToolCall,
     TurnId,
 )
 from voice_app.schedulers.answer_reader import AnswerReader
@@ -182,9 +183,11 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """The prompt needs no answer (nothing was said); the turn ends with this finish reason."""
+    """The model is not to answer the prompt (nothing was said, or what follows is known: a `call`); the turn
+    ends with this finish reason."""
 
     finish_reason: str = "silence"
+    call: ToolCall | None = None
 
 
 @dataclass(slots=True)

@@ -151,7 +151,7 @@ class OmniScheduler:
         request = self._turns.get(turn)
         if request is not None:
             self._drop(request)
-        self._answers.none(turn, answer.finish_reason, speech=speech)
+        self._answers.none(turn, answer, speech=speech)
         self._outbox.finish(turn)
 
     def _prompt(self, inputs: PromptInputs) -> Prompt | NoAnswer:

@@ -11,11 +11,13 @@ _LEAD_IN = re.compile(
     r"^(?:(?:hey|hi|hello|ok|okay|so|and|well|now|um|uh|please|quickly|quick question|one more thing|also"
     r"|then|just|yes|no|sorry|thanks|thank you|great|good|right|alright|assistant|computer"
     r"|(?:can|could|would|will) you(?: please)?|do you know|i want to know|i'd like to know"
-    r"|i would like to know|i need to know|tell me|let me know|remind me|say|any idea|maybe you know)\s+)+"
+    r"|i would like to know|i need to know|tell me|let me know|remind me|say|any idea|maybe you know)\s+)+",
+    re.IGNORECASE,
 )
 _TAIL = re.compile(
     r"(?:\s+(?:please|thanks|thank you|for me|then|exactly|again|right now|now|do you know|can you tell me"
-    r"|by the way|at the moment|roughly|approximately))+$"
+    r"|by the way|at the moment|roughly|approximately))+$",
+    re.IGNORECASE,
 )
 _CONTRACTIONS = {
     "what's": "what is",
@@ -45,6 +47,11 @@ def normalise(question: str) -> str:
     return alpha2digit(words, "en", threshold=0)
 
 
-def bare(normalised: str) -> str:
-    """Without what only opens or closes a question politely."""
-    return _TAIL.sub("", _LEAD_IN.sub("", normalised)).strip()
+def without_lead_in(words: str) -> str:
+    """Without what only opens a question politely. Any case, but no punctuation."""
+    return _LEAD_IN.sub("", words)
+
+
+def bare(words: str) -> str:
+    """As `without_lead_in`, and without what only closes a question."""
+    return _TAIL.sub("", without_lead_in(words)).strip()

@@ -63,18 +63,20 @@ def _units() -> dict[str, Unit]:
 
 
 UNITS = _units()
-_UNIT = "(" + "|".join(map(re.escape, sorted(UNITS, key=len, reverse=True))) + ")"
-_AMOUNT = r"((?:minus )?\d{1,30}(?:\.\d{1,30})?(?: and a half)?|an?|half an?)"
+UNIT = "(" + "|".join(map(re.escape, sorted(UNITS, key=len, reverse=True))) + ")"
+"""Matches a unit's name, as a group."""
+AMOUNT = r"((?:minus )?\d{1,30}(?:\.\d{1,30})?(?: and a half)?|an?|half an?)"
+"""Matches how many, as a group."""
 _IS_IN = r"(?:is|are|in|are in|are there in|is in|does|do|make|make up|go into)"
 _FORMS = tuple(
     (re.compile(pattern), order)
     for pattern, order in (
-        (rf"(?:convert|change|turn) {_AMOUNT} {_UNIT} (?:to|into|in) {_UNIT}", "amount from to"),
-        (rf"how (?:many|much)(?: is)? {_UNIT} {_IS_IN}(?: in)?(?: the)? {_AMOUNT} {_UNIT}(?: have| has)?",
+        (rf"(?:convert|change|turn) {AMOUNT} {UNIT} (?:to|into|in) {UNIT}", "amount from to"),
+        (rf"how (?:many|much)(?: is)? {UNIT} {_IS_IN}(?: in)?(?: the)? {AMOUNT} {UNIT}(?: have| has)?",
          "to amount from"),
-        (rf"(?:what|how much|how many) is(?: the)? {_AMOUNT} {_UNIT} (?:in|to|as) {_UNIT}", "amount from to"),
-        (rf"{_AMOUNT} {_UNIT} (?:in|to|into|(?:is|are|equals) how many) {_UNIT}", "amount from to"),
-        (rf"how (?:long|far|heavy|hot|cold|warm|much) is {_AMOUNT} {_UNIT} in {_UNIT}", "amount from to"),
+        (rf"(?:what|how much|how many) is(?: the)? {AMOUNT} {UNIT} (?:in|to|as) {UNIT}", "amount from to"),
+        (rf"{AMOUNT} {UNIT} (?:in|to|into|(?:is|are|equals) how many) {UNIT}", "amount from to"),
+        (rf"how (?:long|far|heavy|hot|cold|warm|much) is {AMOUNT} {UNIT} in {UNIT}", "amount from to"),
     )
 )  # fmt: skip
 
@@ -96,12 +98,12 @@ def convert(amount: Fraction, source: Unit, target: Unit) -> Fraction:
 
 
 def _spoken(words: str, source: Unit, target: Unit) -> str | None:
-    amount = _amount(words)
+    given = amount(words)
     if source.dimension != target.dimension:
         return f"I can't turn {source.many} into {target.many}."
-    value = convert(amount, source, target)
+    value = convert(given, source, target)
     about = "" if Fraction(number(value).replace(",", "")) == value else "about "
-    sentence = f"{_said(amount, source)} is {about}{_said(value, target)}.".replace("-", "minus ")
+    sentence = f"{_said(given, source)} is {about}{_said(value, target)}.".replace("-", "minus ")
     return sentence[0].upper() + sentence[1:]
 
 
@@ -109,7 +111,8 @@ def _said(amount: Fraction, unit: Unit) -> str:
     return f"{number(amount)} {unit.one if amount == 1 else unit.many}"
 
 
-def _amount(words: str) -> Fraction:
+def amount(words: str) -> Fraction:
+    """What `AMOUNT` matched, as a number."""
     words, half = words.removesuffix(" and a half"), words.endswith(" and a half")
     if words.startswith("half"):
         return Fraction(1, 2)

@@ -27,7 +27,9 @@ from voice_app.messages import (
     Span,
     TextPart,
     ToolCallPart,
+    ToolResultPart,
 )
+from voice_app.models.local.tool_results import spoken_results
 
 MARK = Span()
 """Opens and closes the content of a user turn."""
@@ -106,6 +108,33 @@ class ChatFrame(Protocol):
         ...
 
 
+def open_results(messages: Sequence[Message]) -> tuple[str, ...]:
+    """What functions gave since anybody spoke; () unless nothing followed."""
+    found: list[str] = []
+    for message in messages:
+        results = [part.output for part in message.parts if isinstance(part, ToolResultPart)]
+        said = any(not isinstance(part, ToolResultPart | ToolCallPart) for part in message.parts)
+        found = [] if said else found + results
+    return tuple(found)
+
+
+def in_words(messages: Sequence[Message]) -> list[Message]:
+    """The talk as it was heard: without calls, and without results that an answer in words followed. Results
+    after which the user went on without one are said in the assistant's place."""
+    talk: list[Message] = []
+    results: list[str] = []
+    for message in messages:
+        results += [part.output for part in message.parts if isinstance(part, ToolResultPart)]
+        words = tuple(p for p in message.parts if not isinstance(p, ToolCallPart | ToolResultPart))
+        if not words:
+            continue
+        if results and message.role == "user":
+            talk.append(Message("assistant", (TextPart(spoken_results(results)),)))
+        results.clear()
+        talk.append(Message(message.role, words))
+    return talk
+
+
 def turn_of(message: Message, media: Callable[[AudioPart | ImagePart], Media]) -> Turn:
     """`message` as a turn. `media` names the place of each part that an encoder has to fill; a part of
     speech whose words are known is text."""
@@ -119,9 +148,7 @@ def _piece(part: Part, media: Callable[[AudioPart | ImagePart], Media]) -> str |
         return media(part) if part.transcript is None else part.transcript
     if isinstance(part, ImagePart):
         return media(part)
-    if isinstance(part, ToolCallPart):
-        return f"{part.name}({part.arguments})"
-    return part.output
+    raise TypeError(f"{type(part).__name__} is no words; see in_words")
 
 
 def camera_text(label: str, read: str = "") -> str:

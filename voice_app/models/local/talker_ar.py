@@ -139,11 +139,12 @@ class TalkerAr:
 
     def _closed(self, talk: _Talk, frames: CodeFrames | None) -> CodeFrames:
         """The turn's last payload: `frames`, if there are any. A text spoken to its end is marked whole, with
-        what is never spoken (emoji) after its last word."""
+        what is never spoken (emoji) after its last word; no text is not marked."""
         rows = frames.frames if frames else np.empty((0, self.voice.channels), np.float32)
         marks = frames.marks if frames else ()
-        if talk.frames_left != 0 and (not marks or marks[-1].chars < talk.cutter.length):
-            marks = (*marks, FrameMark(talk.cutter.length, talk.frames))
+        length, marked = talk.cutter.length, marks[-1].chars if marks else 0
+        if talk.frames_left != 0 and marked < length:
+            marks = (*marks, FrameMark(length, talk.frames))
         return CodeFrames(rows, segment_end=True, last=True, marks=marks)
 
     def _say_on(self, talk: _Talk, speaker: int) -> CodeFrames | None:

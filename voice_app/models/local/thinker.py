@@ -10,11 +10,13 @@ import torch
 
 from voice_app.errors import InputError
 from voice_app.messages import PromptIds, PromptParams, Sampling, Span, TurnId
-from voice_app.models.functions import FunctionResult, plan
+from voice_app.models.functions import plan
 from voice_app.models.local.ending import said_enough
 from voice_app.models.local.engine import Chunk, Engine
 from voice_app.models.local.joined_prompt import JoinedPrompt, UserTurn
 from voice_app.models.local.prompt import Tokens
+from voice_app.models.local.tool_choice import demanded_call
+from voice_app.models.local.tool_results import spoken_results
 from voice_app.models.local.understanding import SORRY, Likelihood, Remembered
 from voice_app.schedulers.base import NoAnswer, Prompt, PromptInputs, SequenceStep, StepOutput
 from voice_app.schedulers.sampler import RequestSampler, sample
@@ -80,8 +82,11 @@ class Thinker:
         params = inputs.prompt.request
         joined = JoinedPrompt(inputs, self._engine.width)
         turns = joined.turns(self._tokens.decode)
-        if not turns or (turns[-1].spoke and not turns[-1].words):
-            return NoAnswer("silence")
+        if not params.results:
+            if not turns or (turns[-1].spoke and not turns[-1].words):
+                return NoAnswer("silence")
+            if call := demanded_call(turns[-1].words, params.tools, params.tool_choice):
+                return NoAnswer("tool_call", call)
         sampling = self._sampling(params.sampling, params.greedy)
         max_tokens = min(sampling.max_tokens or self._style.max_tokens, self._style.max_tokens)
         if len(joined.ids) + max_tokens > self.max_positions:
@@ -91,8 +96,8 @@ class Thinker:
                 param="messages",
             )
         prompt = self._prompt(joined, params, sampling, max_tokens)
-        if result := self._planned(turns, params.now):
-            _answer(prompt).forced = self._tokens.encode(result.spoken)[:max_tokens]
+        if known := self._known(turns, params):
+            _answer(prompt).forced = self._tokens.encode(known)[:max_tokens]
         elif self._style.doubts:
             _answer(prompt).likelihood = Likelihood(joined.ids, joined.asked, self._remembered)
         return prompt
@@ -123,7 +128,7 @@ class Thinker:
             self._engine.forward(self._engine.embed([0] * count), [Chunk(0, count, pages)])
         logits = torch.from_numpy(self._engine.logits(np.zeros((1, self._engine.width), np.float32)))
         sample(logits, [RequestSampler(self._sampling(Sampling(), greedy=True), self._engine.vocab)], [0])
-        self._planned([UserTurn("What is two plus two?", "", spoke=True)], None)
+        self._known([UserTurn("What is two plus two?", "", spoke=True)], PromptParams())
 
     def _prompt(
         self,
@@ -142,11 +147,14 @@ class Thinker:
             reader=StopStrings(sampling.stop, self._tokens.token_bytes) if sampling.stop else None,
         )
 
-    def _planned(self, turns: Sequence[UserTurn], now: str | None) -> FunctionResult | None:
-        """What a built-in function says to the last turn."""
+    def _known(self, turns: Sequence[UserTurn], params: PromptParams) -> str | None:
+        """The answer where a rule has it: to what functions gave, or to a question for a built-in one."""
+        if params.results:
+            return spoken_results(params.results)
         *earlier, last = turns
         said = [turn.words for turn in earlier]
-        return plan(last.words, _user_time(now), said, last.seen, self._style.functions)
+        result = plan(last.words, _user_time(params.now), said, last.seen, self._style.functions)
+        return result.spoken if result else None
 
     def _sampling(self, asked: Sampling, greedy: bool) -> Sampling:
         penalty = asked.repetition_penalty
