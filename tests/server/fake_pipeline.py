@@ -42,6 +42,13 @@ def written(text: str, heard: str | None = None) -> list[m.TurnEvent]:
     return [*head, *deltas, m.TextDone("stop", m.Usage(5, 0, len(deltas))), m.TurnDone({})]
 
 
+def answer(request: m.TurnRequest) -> list[m.TurnEvent]:
+    """A reply of four words, spoken or written as it is asked for; of sound, "hello" was heard."""
+    heard = "hello" if isinstance(request.messages[-1].parts[-1], m.AudioPart) else None
+    reply = spoken if request.speech else written
+    return reply("It is fine today.", heard=heard)
+
+
 @dataclass
 class FakeTurn:
     """Yields what the script says; `gate` lets a test decide when each event comes."""

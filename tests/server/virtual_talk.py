@@ -212,6 +212,11 @@ class VirtualTalk:
     def last(self, kind: str) -> Event:
         return self.events(kind)[-1]
 
+    def error(self) -> dict[str, Any]:
+        """What the last event says, which must be an error."""
+        assert self.kinds[-1] == "error", self.log[-1]
+        return self.log[-1][1]["error"]
+
     def times(self, kind: str) -> list[float]:
         return [at for at, event in self.log if event["type"] == kind]
 
