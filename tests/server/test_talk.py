@@ -390,6 +390,7 @@ def test_a_failed_turn_says_so_and_the_talk_goes_on():
     failed = t.last("response.done")["response"]
     assert failed["status"] == "failed"
     assert failed["status_details"]["error"]["code"] == "stage_failed"
+    assert failed["status_details"]["error"]["type"] == "server_error"
     assert "error" not in t.kinds, "an error event would end some clients' sessions"
     t.speak(1)
     t.silence(3)

@@ -67,11 +67,20 @@ def _add_api(app: FastAPI, hub: Hub) -> None:
     """What clients use."""
     started = int(time.time())
 
+    name = hub.settings.talk.model
+    card = {"id": name, "object": "model", "created": started, "owned_by": "voice-app"}
+
     @app.get("/v1/models")
     def models() -> dict[str, Any]:
-        name = hub.settings.talk.model
-        model = {"id": name, "object": "model", "created": started, "owned_by": "voice-app"}
-        return {"object": "list", "data": [model]}
+        return {"object": "list", "data": [card]}
+
+    @app.get("/v1/models/{model}")
+    def model(model: str) -> JSONResponse:
+        if model == name:
+            return JSONResponse(card)
+        return _refused(
+            404, INVALID_REQUEST, "model_not_found", f"There is no model '{model}', but '{name}'."
+        )
 
     @app.get("/v1/realtime/capabilities")
     def capabilities() -> dict[str, Any]:
@@ -87,10 +96,12 @@ def _add_api(app: FastAPI, hub: Hub) -> None:
     @app.post("/v1/realtime/client_secrets")
     async def client_secrets(request: Request) -> JSONResponse:
         try:
-            shown = auth.credential(request.headers, ()) or ""
-            key = await find_key(hub, shown) if hub.keys else auth.OPEN
+            shown = auth.credential(request.headers, ())
+            if hub.keys and shown is None:
+                return _refused(401, INVALID_REQUEST, "missing_api_key", auth.NO_KEY)
+            key = await find_key(hub, shown or "") if hub.keys else auth.OPEN
             if key is None:
-                return _refused(401, INVALID_REQUEST, "invalid_api_key", "Incorrect API key provided.")
+                return _refused(401, INVALID_REQUEST, "invalid_api_key", auth.WRONG_KEY)
             body = await read_body(request, hub.settings.max_message_bytes)
             return JSONResponse(await make_secret(hub, key, body))
         except ProtocolError as error:

@@ -13,6 +13,8 @@ from voice_app.errors import ConfigError
 
 KEY_SUBPROTOCOL = "openai-insecure-api-key."
 """A browser cannot set headers: its key comes in a subprotocol of this beginning."""
+NO_KEY = "Show an API key: Authorization: Bearer KEY."
+WRONG_KEY = "Incorrect API key provided."
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,7 +79,9 @@ def load_keys(path: Path) -> Keys:
     Raises ConfigError."""
     try:
         entries = msgspec.convert(tomllib.loads(path.read_text()), _File).keys
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except OSError as error:
+        raise ConfigError(f"--keys {path}: {error.strerror}", param="keys") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ConfigError(f"--keys {path}: {error}", param="keys") from error
     if not entries:
         raise ConfigError(f"--keys {path}: holds no key; add a [keys.NAME] table", param="keys")

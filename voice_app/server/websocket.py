@@ -100,14 +100,14 @@ async def _who(socket: WebSocket, hub: Hub, subprotocols: list[str]) -> tuple[au
         return auth.OPEN, None
     shown = auth.credential(socket.headers, subprotocols)
     if shown is None:
-        raise Refusal(401, "missing_api_key", "Show an API key: Authorization: Bearer KEY.")
+        raise Refusal(401, "missing_api_key", auth.NO_KEY)
     try:
         key = await find_key(hub, shown)
         found = (key, None) if key is not None else await find_secret(hub, shown)
     except StoreError as error:
         raise Refusal(503, error.code, error.message) from error
     if found is None:
-        raise Refusal(401, "invalid_api_key", "Incorrect API key provided.")
+        raise Refusal(401, "invalid_api_key", auth.WRONG_KEY)
     return found
 
 

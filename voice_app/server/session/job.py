@@ -7,7 +7,9 @@ listener's ear.
 from typing import Any
 
 from voice_app import messages as m
+from voice_app.errors import InputError, VoiceAppError
 from voice_app.server.protocol import server_events as events
+from voice_app.server.protocol.errors import INVALID_REQUEST, SERVER_ERROR
 from voice_app.server.session.actions import Count, DropAudio, Measure, Observe, Send, SendBinary, Tally
 from voice_app.server.session.context import Context
 from voice_app.server.session.conversation import MessageItem, Recording
@@ -148,10 +150,11 @@ class Job:
         else:
             self._finish("completed")
 
-    def fail(self, code: str, message: str) -> None:
-        """The pipeline lost it. What was sent is heard to its end."""
+    def fail(self, error: VoiceAppError) -> None:
+        """The pipeline lost or refused it. What was sent is heard to its end."""
         self._stop_sending()
-        self._finish("failed", {"error": {"type": "server_error", "code": code, "message": message}})
+        kind = INVALID_REQUEST if isinstance(error, InputError) else SERVER_ERROR
+        self._finish("failed", {"error": {"type": kind, "code": error.code, "message": error.message}})
 
     def cancel(self) -> None:
         """The client wants no more of it. What was sent may still be heard: how much is the client's to say

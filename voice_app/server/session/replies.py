@@ -165,7 +165,7 @@ class Replies:
             return
         if job is self._speculation:
             self._speculation = None
-        job.fail(error.code, error.message)
+        job.fail(error)
 
     def pump(self, now: float) -> None:
         """Send what is due; end the responses that are all sent, and the reply that has been heard."""

@@ -97,7 +97,10 @@ class RedisStore:
 
     async def start(self) -> None:
         """Raises StoreError if Redis does not answer."""
-        await self._ask(self._redis.ping())
+        try:
+            await self._redis.ping()
+        except (RedisError, OSError) as error:
+            raise StoreError(f"Redis does not answer: {error}") from error
         self.connected = True
         self._tasks = [
             asyncio.create_task(self._write_behind(), name="store writer"),
@@ -193,7 +196,9 @@ class RedisStore:
         try:
             return await call
         except (RedisError, OSError) as error:
-            raise StoreError(f"the session store does not answer ({error}); try again later") from error
+            # Clients read this: where the store is and what ails it is for the log alone.
+            log.info("Redis does not answer: %s", error)
+            raise StoreError("the session store does not answer; try again later") from error
 
     # -------------------------------------------------------------------------------------- writing behind
 
