@@ -11,6 +11,7 @@ A text of the form "!ORDER [ARGUMENT]" gives an order instead:
                                                       reads what stage VICTIM sent
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -24,7 +25,7 @@ import psutil
 
 from voice_app import messages as m
 from voice_app.config import PackConfig
-from voice_app.errors import ModelFileError
+from voice_app.errors import ModelFileError, TransferFailed
 from voice_app.messages import Stage
 from voice_app.models.base import Report
 from voice_app.pipeline.control import DataAck, Edge, from_bytes
@@ -342,6 +343,10 @@ def spoil_acks(fate: str) -> None:
     send = Wire.send_bytes
     known: set[tuple[Edge, tuple[int, ...]]] = set()
 
+    def send_late(wire: Wire, node: str, data: bytes) -> None:
+        with contextlib.suppress(TransferFailed):  # The pipeline may have stopped meanwhile.
+            send(wire, node, data)
+
     def send_bytes(self: Wire, node: str, data: bytes) -> None:
         message = from_bytes(data)
         first = isinstance(message, DataAck) and (message.edge, message.seqs) not in known
@@ -353,6 +358,6 @@ def spoil_acks(fate: str) -> None:
             send(self, node, data)
             send(self, node, data)
         else:
-            threading.Timer(LATE_S, send, (self, node, data)).start()
+            threading.Timer(LATE_S, send_late, (self, node, data)).start()
 
     Wire.send_bytes = send_bytes

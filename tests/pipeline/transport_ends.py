@@ -304,11 +304,11 @@ class Sender(NamedTuple):
 def start(kind: str, run: str, folder: Path, values: int, count: int) -> Sender:
     """Start one and wait until it has packed."""
     command = [sys.executable, "-m", "transport_ends", kind, run, str(folder), str(values), str(count)]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
-    lent = [msgspec.json.decode(process.stdout.readline(), type=_Lent) for _ in range(count)]
+    lines = [process.stdout.readline() for _ in range(count)]
+    assert all(lines), f"it ended with exit code {process.wait()}"
+    lent = [msgspec.json.decode(line, type=_Lent) for line in lines]
     return Sender(process, [Parcel(head=one.head, slot=one.slot) for one in lent])
 
 
