@@ -165,6 +165,19 @@ def test_a_call_is_neither_shown_nor_spoken(say: Callable[[str, m.TurnRequest], 
     assert say(f"One moment.{CALL}", request).text == f"One moment.{CALL}"
 
 
+@pytest.mark.parametrize("tokens", [200, 20])
+def test_a_call_that_the_end_cuts_off_is_neither_shown_nor_spoken(
+    say: Callable[[str, m.TurnRequest], Result], tokens: int
+) -> None:
+    """By the model's own end, or since no more tokens are allowed."""
+    cut = CALL[: len(CALL) // 2]
+    request = greedy("cut", user(text("And the weather?")), tokens=tokens, speech=False)
+    result = say(f"Well.{cut}", structs.replace(request, tools=TOOLS))
+    assert result.text == "Well."
+    assert not [e for e in result.events if isinstance(e, m.ToolCall)]
+    assert result.text_done.finish_reason == ("stop" if tokens == 200 else "length")
+
+
 def test_nothing_but_a_call(say: Callable[[str, m.TurnRequest], Result]) -> None:
     request = greedy("only calls", user(sound(81)), tokens=200, frames=12)
     called = say(CALL, structs.replace(request, tools=TOOLS))

@@ -6,7 +6,7 @@ from voice_app.schedulers.base import NoAnswer, Outbox, StepOutput
 from voice_app.schedulers.request import Request
 
 _NOTHING = StepOutput()
-_SAFE = Reading(safe=1)
+_NONE, _SAFE = Reading(), Reading(safe=1)
 _NOT_OVER = Usage()
 
 
@@ -29,9 +29,10 @@ class Answers:
             raise RuntimeError("the thinker's runner gave no token where one was wanted")
         reader = request.prompt.reader
         if token in request.prompt.eos_ids:
-            self._send_held(request, len(request.held))
+            rest = reader.end() if reader else _NONE
+            self._send_held(request, rest.safe)
             called = reader is not None and reader.called
-            self._end(request, "tool_call" if called else output.finish_reason or "stop")
+            self._end(request, "tool_call" if called else output.finish_reason or "stop", rest.shown)
             return True
         request.outputs.append(token)
         request.held.append(output)
@@ -46,8 +47,14 @@ class Answers:
         elif reading.finish_reason:
             self._send_held(request, reading.safe)
             self._end(request, reading.finish_reason, reading.shown)
+        elif reason:
+            rest = reader.end() if reader else _NONE
+            whole = reading.safe + rest.safe == len(request.held)
+            self._send_held(request, reading.safe + rest.safe, reason if whole else None)
+            if not whole:
+                self._end(request, reason, rest.shown)
         else:
-            self._send_held(request, len(request.held) if reason else reading.safe, reason)
+            self._send_held(request, reading.safe)
         return bool(reading.finish_reason or reason)
 
     def _call(self, request: Request, reading: Reading) -> None:

@@ -36,6 +36,10 @@ class AnswerReader(Protocol):
         """The next token of the answer, which is held from now on."""
         ...
 
+    def end(self) -> Reading:
+        """No token follows. Of those held `safe` and `shown` are text; the rest is dropped."""
+        ...
+
 
 class HeldText:
     """The text of the tokens that are held."""
@@ -74,7 +78,7 @@ class HeldText:
         return count
 
     def stopped(self, start: int) -> Reading:
-        """The answer ends at byte `start`, where a stop string begins."""
+        """The answer ends at byte `start`, where what is no text of it begins."""
         before = len(self.text)
         safe = self.release(start)
         return Reading(safe, shown=start - (before - len(self.text)), finish_reason="stop")

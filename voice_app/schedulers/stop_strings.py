@@ -24,3 +24,6 @@ class StopStrings:
         if found is not None:
             return held.stopped(found[0])
         return Reading(held.release(len(held.text) - held.beginning(self._stops)))
+
+    def end(self) -> Reading:
+        return self._held.stopped(len(self._held.text))

@@ -5,7 +5,8 @@
     </tool_call>
 
 Nothing of a call is shown or spoken. What follows on one is no answer, for the model has not seen the result
-yet: only further calls count. What is no call of a function on offer is text like any other.
+yet: only further calls count. What is no call of a function on offer is text like any other; of one that the
+answer's end cuts off, nothing is.
 """
 
 import json
@@ -50,6 +51,10 @@ class ToolCalls:
             call = self._parse(text[start + len(OPENING) : end])
             if call is not None:
                 return self._first_call(call, start, text[begin:])
+
+    def end(self) -> Reading:
+        start = self._held.text.find(OPENING)
+        return self._held.stopped(start if start >= 0 else len(self._held.text))
 
     def _first_call(self, call: ToolCall, start: int, rest: bytes) -> Reading:
         """It begins at byte `start` of the held text; `rest` lies behind it."""
