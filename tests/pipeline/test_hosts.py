@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import logging
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ from voice_app.errors import ConfigError, DeadlineExceeded, VoiceAppError, Worke
 from voice_app.messages import Stage
 from voice_app.pipeline.client import PipelineClient
 from voice_app.pipeline.control import WorkerConfig
-from voice_app.pipeline.hosts.base import WorkerProcess
+from voice_app.pipeline.hosts.base import Ending, Host, WorkerProcess
 from voice_app.pipeline.launcher import Launcher
 from voice_app.pipeline.layout import WorkerSpec
 from voice_app.pipeline.network import DEFAULT_PORT, ControlPlane, Network
@@ -125,21 +126,68 @@ class Away:
         return None
 
 
-async def test_a_host_that_never_starts_its_worker_is_given_up() -> None:
-    run = RunDir()
+class Breaking:
+    """A host, and its worker, whose end cannot be learned."""
+
+    pid = 1
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.breaks = asyncio.Event()
+
+    async def start(self, config: WorkerConfig) -> WorkerProcess:
+        self.started.set()
+        return self
+
+    async def ended(self) -> Ending:
+        await self.breaks.wait()
+        raise ZeroDivisionError
+
+    async def end(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+def _launcher(run: RunDir, host: Host, down: list[str]) -> Launcher:
+    """Of one worker, on `host`."""
     spec = WorkerSpec("voice", "10.0.0.2", {Stage.CODE2WAV: Place("voice", host="10.0.0.2")})
-    network = Network(ControlPlane("10.0.0.1"), {"voice": "10.0.0.2"}, run)
-    down: list[str] = []
-    launcher = Launcher(
-        config(start_timeout_s=0.1),
+    return Launcher(
+        config(start_timeout_s=0.1 if isinstance(host, Away) else 10.0),
         [spec],
         run.run,
-        network,
-        Away(),
+        Network(ControlPlane("10.0.0.1"), {"voice": "10.0.0.2"}, run),
+        host,
         lambda name: 0.0,
         lambda name, addresses: None,
         lambda name, error: down.append(name),
     )
+
+
+async def test_a_supervisor_that_breaks_says_so_and_its_worker_takes_no_turns(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("voice_app"), "propagate", True)
+    run, host, down = RunDir(), Breaking(), list[str]()
+    launcher = _launcher(run, host, down)
+    starting = asyncio.create_task(launcher.start())
+    await host.started.wait()
+    launcher.worker_ready("voice", 0)
+    await starting
+    host.breaks.set()
+    await until(lambda: not launcher.is_ready("voice"))
+    assert "supervise-voice broke" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+    assert down == ["voice"]
+    await launcher.stop()
+    run.remove()
+
+
+async def test_a_host_that_never_starts_its_worker_is_given_up() -> None:
+    run = RunDir()
+    down: list[str] = []
+    launcher = _launcher(run, Away(), down)
     with pytest.raises(DeadlineExceeded, match=r"host 10\.0\.0\.2 did not start it within 0\.1 s"):
         await launcher.start()
     assert down == ["voice"]

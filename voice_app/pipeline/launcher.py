@@ -115,8 +115,8 @@ class Launcher:
             asyncio.create_task(self._supervise(worker), name=f"supervise-{name}")
             for name, worker in self.workers.items()
         ]
-        for task, future in zip(self._tasks, self._settled.values(), strict=True):
-            task.add_done_callback(functools.partial(_pass_on, future))
+        for task, worker in zip(self._tasks, self.workers.values(), strict=True):
+            task.add_done_callback(functools.partial(self._supervised, worker))
         await asyncio.gather(*self._settled.values())
 
     async def stop(self) -> None:
@@ -277,6 +277,16 @@ class Launcher:
             curve_keys=self._network.curve_keys,
         )
 
+    def _supervised(self, worker: Worker, supervisor: asyncio.Task[None]) -> None:
+        """A supervisor that broke must not leave `start` waiting, nor its worker for one that takes turns."""
+        if supervisor.cancelled() or (error := supervisor.exception()) is None:
+            return
+        log.error("%s broke", supervisor.get_name(), exc_info=error)
+        worker.state = WorkerState.FAILED
+        worker.refusal = WorkerDied(f"worker {worker.spec.name} is not watched any more: {error!r}")
+        self._down(worker.spec.name, worker.refusal)
+        self._settle(worker, worker.refusal)
+
     def _settle(self, worker: Worker, error: VoiceAppError | None) -> None:
         future = self._settled[worker.spec.name]
         if future.done():
@@ -285,12 +295,6 @@ class Launcher:
             future.set_result(None)
         else:
             future.set_exception(error)
-
-
-def _pass_on(settled: asyncio.Future[None], supervisor: asyncio.Task[None]) -> None:
-    """A supervisor that failed by itself must not leave `start` waiting."""
-    if not supervisor.cancelled() and (error := supervisor.exception()) and not settled.done():
-        settled.set_exception(error)
 
 
 def _obituary(name: str, ending: Ending, lived_s: float) -> str:

@@ -16,7 +16,7 @@ from voice_app.pipeline.hosts.local import STOP_TIMEOUT_S
 
 try:
     import ray
-    from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
+    from ray.exceptions import ActorUnavailableError, RayError
 except ImportError as missing:
     raise ConfigError(
         f"--ray needs Ray, which is not there ({missing}): pip install 'voice-app[ray]'", param="ray"
@@ -72,7 +72,7 @@ class RayProcess:
         try:
             # Twice: the keeper itself waits so long before it kills.
             await asyncio.wait_for(self._keeper.end.remote(), 2 * STOP_TIMEOUT_S)
-        except (RayActorError, TimeoutError):
+        except (RayError, TimeoutError):
             return  # It is gone, or out of reach; Ray ends it with our connection.
 
     async def _ending(self) -> Ending:
@@ -82,7 +82,7 @@ class RayProcess:
             except ActorUnavailableError:
                 # Out of reach, or just being started again: then it will say that it has no worker.
                 await asyncio.sleep(RETRY_S)
-            except RayActorError:
+            except RayError:
                 return LOST
 
 
@@ -124,7 +124,7 @@ class RayHost:
                 return RayProcess(keeper, await keeper.start.remote(msgspec.json.encode(config)))
             except ActorUnavailableError:
                 await asyncio.sleep(RETRY_S)
-            except (RayActorError, RayTaskError) as error:
+            except RayError as error:
                 del self._keepers[config.name]
                 reason = str(error).strip().splitlines()[-1]
                 raise PipelineError(f"its Ray actor failed: {reason}") from error
