@@ -7,11 +7,16 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
+from voice_app.server import auth
 from voice_app.server.app import create_app
-from voice_app.server.hub import Hub
+from voice_app.server.hub import Hub, make_hub
 from voice_app.server.pipeline import Pipeline
 from voice_app.server.serving import listen
-from voice_app.server.settings import ServerSettings
+from voice_app.server.settings import ServerSettings, TalkSettings
+from voice_app.server.store.redis_store import RedisStore
+
+FAST = TalkSettings(lead_s=1e9)
+"""A voice is sent as soon as it is made, not as it is played."""
 
 
 class _Server(uvicorn.Server):
@@ -43,3 +48,18 @@ async def server(
     finally:
         running.should_exit = True
         await task
+
+
+@asynccontextmanager
+async def kept_server(
+    url: str, pipeline: Pipeline, keys: auth.Keys | None = None, settings: ServerSettings | None = None
+) -> AsyncIterator[tuple[int, Hub]]:
+    """Gives the port of a server with a store, and its hub."""
+    store = RedisStore(url, ttl_s=60)
+    await store.start()
+    hub = make_hub(pipeline, settings or ServerSettings(), keys, store)
+    try:
+        async with server(pipeline, hub=hub) as port:
+            yield port, hub
+    finally:
+        await store.stop()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from fake_pipeline import FakePipeline, spoken, written
 from running_server import server
-from test_server import jpeg
 from websockets.asyncio.client import ClientConnection, connect
+from wire_client import jpeg
 
 from voice_app import messages as m
 from voice_app.server.settings import ServerSettings, TalkSettings

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from fake_pipeline import FakePipeline, spoken
 from needs import missing
-from test_server import kept_server
+from running_server import kept_server
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from wire_client import WireClient, wire_client

@@ -3,8 +3,8 @@
 import base64
 
 from fake_pipeline import spoken
-from test_server import jpeg
 from virtual_talk import VirtualTalk
+from wire_client import jpeg
 
 from voice_app import messages as m
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -44,14 +43,6 @@ def executable(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     if found is None:
         missing("a redis-server", "apt-get install redis-server")
     return found
-
-
-@pytest.fixture
-async def redis(tmp_path: Path) -> AsyncIterator[EmbeddedRedis]:
-    server = EmbeddedRedis(tmp_path / "data")
-    await server.start()
-    yield server
-    await server.stop()
 
 
 async def store_on(url: str, ttl_s: int = 60) -> RedisStore:

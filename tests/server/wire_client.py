@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import io
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,10 +10,22 @@ from typing import Any
 
 import numpy as np
 from conformance import Checker, Event
+from PIL import Image
 from websockets.asyncio.client import ClientConnection, connect
 
 LOUD = (8000 * np.sin(2 * np.pi * 220 * np.arange(2400) / 24000)).astype("<i2").tobytes()
 """100 ms of a tone."""
+MANUAL = {"input": {"turn_detection": None}}
+"""A session's audio settings: the client says when a turn ends."""
+
+
+def jpeg(shade: int, size: tuple[int, int] = (640, 480)) -> str:
+    """A picture with a gradient that depends on `shade`, base64."""
+    rows = np.linspace(0, 255, size[0])[None, :] * np.ones((size[1], 1))
+    field = np.roll(rows, shade * size[0] // 8, axis=1).astype(np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(field).convert("RGB").save(out, "JPEG")
+    return base64.b64encode(out.getvalue()).decode()
 
 
 class WireClient:
