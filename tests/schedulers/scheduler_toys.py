@@ -322,6 +322,12 @@ class Ask:
         return toy_answer(self.content, self.max_tokens)
 
 
+def ask(number: int, length: int = 9, *, max_tokens: int = 8, speech: bool = True) -> Ask:
+    """An ask with eight positions that all others begin with too, and `length` of its own."""
+    own = tuple(number * 50 + i for i in range(length))
+    return Ask((tuple(range(100, 108)), own), max_tokens, speech)
+
+
 def long_ask(number: int, length: int, max_tokens: int) -> Ask:
     """An ask, different for each number, whose answer reaches `max_tokens` without an EOS."""
     for first in range(number * 100_000, (number + 1) * 100_000, 1000):
@@ -329,6 +335,12 @@ def long_ask(number: int, length: int, max_tokens: int) -> Ask:
         if EOS not in found.answer():
             return found
     raise AssertionError("no such prompt")
+
+
+def deliver(tray: Tray, scheduler: StageScheduler, number: int, what: Ask) -> None:
+    """All of an ask's payloads, to the turn of that number."""
+    for payload in what.payloads():
+        tray.deliver(scheduler, turn_id(number), payload, speech=what.speech)
 
 
 def said(tray: Tray, turn: TurnId) -> list[int]:

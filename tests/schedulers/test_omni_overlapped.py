@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 import pytest
-from scheduler_toys import Ask, AtOnce, ToyThinker, Tray, check_turn, long_ask, turn_id
+from scheduler_toys import Ask, AtOnce, ToyThinker, Tray, check_turn, deliver, long_ask, turn_id
 
 from voice_app.schedulers.base import SequenceStep, StepOutput
 from voice_app.schedulers.omni_overlapped import OverlappedOmniScheduler
@@ -21,11 +21,6 @@ def make(request: pytest.FixtureRequest) -> Make:
     return build
 
 
-def _deliver(tray: Tray, scheduler: OverlappedOmniScheduler, number: int, ask: Ask) -> None:
-    for payload in ask.payloads():
-        tray.deliver(scheduler, turn_id(number), payload, speech=ask.speech)
-
-
 @pytest.mark.parametrize("step_tokens", [1, 3, 64])
 def test_a_crowd_says_what_each_says_alone(make: Make, step_tokens: int) -> None:
     tray, runner = Tray(), ToyThinker()
@@ -35,7 +30,7 @@ def test_a_crowd_says_what_each_says_alone(make: Make, step_tokens: int) -> None
         for n in range(9)
     ]
     for number, ask in enumerate(asks):
-        _deliver(tray, scheduler, number, ask)
+        deliver(tray, scheduler, number, ask)
         tray.step(scheduler)
     tray.run(scheduler)
     for number, ask in enumerate(asks):
@@ -49,7 +44,7 @@ def test_preempted_with_a_step_under_way(make: Make) -> None:
     scheduler = make(runner, tray)
     asks = [long_ask(n, length=5, max_tokens=24) for n in range(3)]
     for number, ask in enumerate(asks):
-        _deliver(tray, scheduler, number, ask)
+        deliver(tray, scheduler, number, ask)
     tray.run(scheduler)
     assert runner.recomputed, "nothing was preempted: the test proves nothing"
     for number, ask in enumerate(asks):
@@ -61,8 +56,8 @@ def test_cancelled_with_a_step_under_way(make: Make) -> None:
     scheduler = make(runner, tray)
     for number in range(12):
         doomed, kept = long_ask(2 * number, 6, 20), long_ask(2 * number + 1, 6, 8)
-        _deliver(tray, scheduler, 2 * number, doomed)
-        _deliver(tray, scheduler, 2 * number + 1, kept)
+        deliver(tray, scheduler, 2 * number, doomed)
+        deliver(tray, scheduler, 2 * number + 1, kept)
         for _ in range(number):
             tray.step(scheduler)
         tray.cancel(scheduler, turn_id(2 * number))
@@ -77,12 +72,12 @@ def test_a_step_that_raises_fails_its_turns_only(make: Make) -> None:
     bad, good = long_ask(1, 6, 12), long_ask(2, 6, 12)
     runner.crash = lambda batch: any(s.start == 9 for s in batch if s.prompt.keys == bad.content)
     scheduler = make(runner, tray)
-    _deliver(tray, scheduler, 1, bad)
+    deliver(tray, scheduler, 1, bad)
     # Its prompt starts at 0 and its decodes at 6, 7, 8, 9: the fifth step is the one that raises.
     for _ in range(5):
         tray.step(scheduler)
     # The good one joins the sixth, which was to compute on from the fifth.
-    _deliver(tray, scheduler, 2, good)
+    deliver(tray, scheduler, 2, good)
     tray.run(scheduler)
     assert turn_id(1) in tray.failed
     check_turn(tray, turn_id(2), good)
@@ -104,7 +99,7 @@ def test_the_next_step_is_chosen_while_one_runs() -> None:
     runner.step = held
     scheduler = OverlappedOmniScheduler(runner, tray)
     ask = long_ask(1, 4, 3)
-    _deliver(tray, scheduler, 1, ask)
+    deliver(tray, scheduler, 1, ask)
     scheduler.step()
     assert entered.acquire(timeout=10)
     assert not tray.sent[turn_id(1)]
@@ -121,6 +116,6 @@ def test_no_step_is_spent_beyond_the_last_token(make: Make) -> None:
     tray, runner = Tray(), ToyThinker()
     scheduler = make(runner, tray)
     ask = long_ask(1, 4, 5)
-    _deliver(tray, scheduler, 1, ask)
+    deliver(tray, scheduler, 1, ask)
     tray.run(scheduler)
     assert [batch for batch in runner.batches if batch] == [[(0, 4)], [(4, 1)], [(5, 1)], [(6, 1)], [(7, 1)]]
