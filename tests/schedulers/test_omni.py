@@ -1,5 +1,5 @@
-"""OmniScheduler's batches, and turns that join and leave them, against a toy thinker whose every token depends
-on every KV cell that it can reach."""
+"""OmniScheduler's batches, and turns that join and leave them, against a toy thinker whose every token
+depends on every KV cell that it can reach."""
 
 import pytest
 from scheduler_toys import (
