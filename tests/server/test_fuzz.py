@@ -16,6 +16,8 @@ from wire_client import wire_client
 
 from voice_app import messages as m
 from voice_app.errors import StageFailed
+from voice_app.server import auth
+from voice_app.server.hub import make_hub
 from voice_app.server.settings import ServerSettings, TalkSettings
 
 EVENTS = int(os.environ.get("FUZZ_EVENTS", "100000"))
@@ -65,7 +67,13 @@ async def test_random_events_over_a_socket_close_nothing():
     fuzzer, dice = Fuzzer(99), random.Random(99)
     pipeline = FakePipeline(answer)
     settings = ServerSettings(talk=TalkSettings(lead_s=1e9, responses_per_minute=10_000))
-    async with server(pipeline, settings) as port, wire_client(port, check=False) as client:
+    # On a quick machine they are more in a second than a key may send.
+    keys = auth.Keys({auth.hashed("k"): auth.Key("fuzz", auth.Limits(events_per_second=100_000))})
+    hub = make_hub(pipeline, settings, keys)
+    async with (
+        server(pipeline, hub=hub) as port,
+        wire_client(port, check=False, additional_headers={"Authorization": "Bearer k"}) as client,
+    ):
         for number in range(2_000):
             message = msgspec.json.encode(fuzzer.event())
             kind = dice.random()
