@@ -75,10 +75,19 @@ def kill(victim: Stage) -> None:
     """Kill the worker of this pipeline that is named after `victim`, and wait until it is gone."""
     server = psutil.Process().parent()
     assert server is not None
-    (worker,) = (p for p in server.children() if p.cmdline()[-1] == worker_of(victim))
+    (worker,) = (process for process in server.children() if _last_argument(process) == worker_of(victim))
     worker.kill()
-    while worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.001)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.001)
+
+
+def _last_argument(process: psutil.Process) -> str:
+    """Empty for one that has ended; the server may not have noticed yet."""
+    try:
+        return (process.cmdline() or [""])[-1]
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def worker_of(stage: Stage) -> str:
