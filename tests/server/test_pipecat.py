@@ -1,5 +1,5 @@
-"""pipecat's OpenAI realtime service, pinned and unmodified: spoken turns with the local pack; tools, a
-picture, cancelling and a reconnection with a script in the pack's place."""
+"""pipecat's OpenAI realtime service, pinned and unmodified, against the local pack: spoken turns and an
+interruption; tools, a picture, cancelling and a reconnection."""
 
 import asyncio
 import fcntl
@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from fake_pipeline import FakePipeline, spoken
 from needs import missing
 from real_talk import recording
 from running_server import server
 
 from voice_app import messages as m
 from voice_app.config import PipelineConfig, home
-from voice_app.pipeline.client import PipelineClient
+from voice_app.pipeline.client import PipelineClient, PipelineStatus
+from voice_app.server.pipeline import TurnEvents
 
 pytestmark = [pytest.mark.models, pytest.mark.asyncio(loop_scope="module")]
 
@@ -45,9 +45,40 @@ def python() -> Path:
     return folder / "venv" / "bin" / "python"
 
 
+class Watched:
+    """A pipeline; what it is asked for is noted."""
+
+    def __init__(self, pipeline: PipelineClient) -> None:
+        self._pipeline = pipeline
+        self.requests: list[m.TurnRequest] = []
+        self.cancelled: list[m.TurnId] = []
+
+    def submit(self, request: m.TurnRequest) -> TurnEvents:
+        self.requests.append(request)
+        return self._pipeline.submit(request)
+
+    def cancel(self, turn: m.TurnId) -> None:
+        self.cancelled.append(turn)
+        self._pipeline.cancel(turn)
+
+    def status(self) -> PipelineStatus:
+        return self._pipeline.status()
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def port() -> AsyncIterator[int]:
-    async with PipelineClient(PipelineConfig()) as pipeline, server(pipeline) as port:
+async def pipeline() -> AsyncIterator[PipelineClient]:
+    async with PipelineClient(PipelineConfig()) as pipeline:
+        yield pipeline
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def watched(pipeline: PipelineClient) -> Watched:
+    return Watched(pipeline)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def port(watched: Watched) -> AsyncIterator[int]:
+    async with server(watched) as port:
         yield port
 
 
@@ -81,32 +112,21 @@ async def test_it_greets_answers_and_is_interrupted(python: Path, port: int, tmp
     assert told["late"] == 0, "nothing of the old answer came after the interruption"
 
 
-def errands(request: m.TurnRequest) -> list[m.TurnEvent]:
-    """What a model would do about the last thing that was said."""
-    parts = [part for message in request.messages for part in message.parts]
-    if isinstance(parts[-1], m.AudioPart):
-        return spoken("I am here.", heard="Are you there?")
-    said = [part.text for part in parts if isinstance(part, m.TextPart) and part.text][-1]
-    if said == "Switch the light on.":
-        if any(isinstance(part, m.ToolResultPart) for part in parts):
-            return spoken("The light is on.", heard=None)
-        return [m.ToolCall("set_light", '{"on":true}'), m.TextDone("tool_call"), m.TurnDone({})]
-    answers = {"What do you see?": "I see it.", "Tell me a story.": "Once " + "upon a time " * 40}
-    return spoken(answers[said], heard=None)
-
-
-async def test_tools_a_picture_cancelling_and_a_reconnection(python: Path):
-    pipeline = FakePipeline(errands)
-    async with server(pipeline) as port:
-        told = await run(python, "pipecat_errands.py", str(port))
+async def test_tools_a_picture_cancelling_and_a_reconnection(
+    python: Path, port: int, watched: Watched, tmp_path: Path
+):
+    question = wav(tmp_path / "question.wav", "fact-1-1")
+    told = await run(python, "pipecat_errands.py", str(port), question)
     assert told["errors"] == []
     assert told["calls"] == [{"on": True}]
-    assert "upon a time" in told["story"]
-    requests = [turn.request for turn in pipeline.turns]
+    assert told["done"] == "The light is on."
+    assert told["seen"]
+    assert "Paris" in told["told"]
+    requests = watched.requests
     assert [tool.name for tool in requests[0].tools] == ["set_light"]
     results = [p for msg in requests[1].messages for p in msg.parts if isinstance(p, m.ToolResultPart)]
-    assert "done" in results[0].output
+    assert "The light is on." in results[0].output
     assert any(isinstance(part, m.ImagePart) for msg in requests[2].messages for part in msg.parts)
-    assert pipeline.cancelled == [requests[3].turn], "the story, and nothing else"
+    assert watched.cancelled == [requests[3].turn], "the story, and nothing else"
     assert len({request.turn.session for request in requests}) == 2, "the last one is of another connection"
     assert isinstance(requests[-1].messages[-1].parts[-1], m.AudioPart)

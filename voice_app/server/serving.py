@@ -25,7 +25,7 @@ from voice_app.server.auth import Keys, check_address, load_keys
 from voice_app.server.end_of_turn import EndOfTurn
 from voice_app.server.hub import Hub, Tracer, make_hub
 from voice_app.server.protocol.voices import STAND_INS
-from voice_app.server.settings import ServerSettings
+from voice_app.server.settings import DEFAULT_INSTRUCTIONS, ServerSettings
 from voice_app.server.store.embedded import EmbeddedRedis, free_folder
 from voice_app.server.store.redis_store import RedisStore
 
@@ -36,6 +36,8 @@ SEND_BUFFER_BYTES = 32 << 10
 megabytes, a client that does not read would still be sent a minute of audio that nobody stops any more."""
 PACKS_WITH_WORDS = ("local",)
 """Packs that tell what the user was heard to say."""
+INSTRUCTED_PACKS = ("local",)
+"""Packs that tell their model what it is, by examples: told once more, a small one answers worse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ def _settings(config: PipelineConfig, options: ServeOptions) -> ServerSettings:
     talk = replace(
         given.talk,
         model=pack,
+        instructions=given.talk.instructions or ("" if pack in INSTRUCTED_PACKS else DEFAULT_INSTRUCTIONS),
         transcribes=pack in PACKS_WITH_WORDS,
         stand_in_voices=STAND_INS.get(pack, frozenset()),
         semantic_vad=options.turn_model is not None,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 DEFAULT_INSTRUCTIONS = (
     "You are a friendly voice assistant. Answer in one or two short sentences that are easy to speak."
 )
+"""For a model that has not been told by its pack what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class TalkSettings:
     voices elsewhere, which stand for the pack's own."""
 
     model: str = "local"
-    instructions: str = DEFAULT_INSTRUCTIONS
+    instructions: str = ""
     lead_s: float = 1.0
     speculate_ms: int | None = 160
     onset_ms: int = 60

@@ -27,7 +27,7 @@ from voice_app.messages import (
 )
 from voice_app.models.local import pictures
 from voice_app.models.local.listening import Listening
-from voice_app.models.local.prompt import ChatFrame, in_words, open_results, turn_of
+from voice_app.models.local.prompt import ChatFrame, in_words, open_results, orders_asked, turn_of
 from voice_app.models.local.recent import Recent
 from voice_app.models.local.recogniser import SAMPLE_RATE
 from voice_app.schedulers.base import StageInput
@@ -78,7 +78,8 @@ class Preprocessing:
             self._prepared.put(key.key, payload)
             return key
 
-        turns = [turn_of(_pictures_first(message), place) for message in in_words(request.messages)]
+        talk = orders_asked(request.messages)
+        turns = [turn_of(_pictures_first(message), place) for message in in_words(talk)]
         prompt = PromptIds(self._frame.spans(turns), _params(request))
         wanted = {span.media.key for span in prompt.spans if span.media}
         return [*(payload for key, payload in media.items() if key in wanted), prompt]

@@ -118,6 +118,23 @@ def open_results(messages: Sequence[Message]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def orders_asked(messages: Sequence[Message]) -> Sequence[Message]:
+    """The talk with what the client ordered as "system" since the last answer ("Greet the user.") in the
+    place of a user who has said nothing: a small model answers what it is asked, and nothing else."""
+    last = messages[-1]
+    if any(not isinstance(part, ImagePart) and part != TextPart("") for part in last.parts):
+        return messages
+    for place in range(len(messages) - 2, -1, -1):
+        match messages[place]:
+            case Message("assistant"):
+                break
+            case Message("system", order):
+                pictures = tuple(part for part in last.parts if isinstance(part, ImagePart))
+                rest = [*messages[:place], *messages[place + 1 : -1]]
+                return [*rest, Message("user", (*pictures, *order))]
+    return messages
+
+
 def in_words(messages: Sequence[Message]) -> list[Message]:
     """The talk as it was heard: without calls, and without results that an answer in words followed. Results
     after which the user went on without one are said in the assistant's place."""
