@@ -72,14 +72,16 @@ def obey(text: str, stage: Stage) -> None:
 
 
 def kill(victim: Stage) -> None:
-    """Kill the worker of this pipeline that is named after `victim`, and wait until it is gone."""
+    """Kill the worker of this pipeline that is named after `victim`, and wait until it is gone. An order that
+    is read again finds it gone."""
     server = psutil.Process().parent()
     assert server is not None
-    (worker,) = (process for process in server.children() if _last_argument(process) == worker_of(victim))
-    worker.kill()
-    with contextlib.suppress(psutil.NoSuchProcess):
-        while worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE:
-            time.sleep(0.001)
+    for worker in server.children():
+        if _last_argument(worker) == worker_of(victim):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.kill()
+                while worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE:
+                    time.sleep(0.001)
 
 
 def _last_argument(process: psutil.Process) -> str:
