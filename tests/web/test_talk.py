@@ -12,7 +12,7 @@ import pytest
 import soundfile
 from PIL import Image
 from playwright.sync_api import expect
-from stub_server import FRAMES_TAKEN, RATE, tone_answer
+from stub_server import FRAMES_TAKEN, RATE, WORD_S, tone_answer
 from talk_page import DATA, TalkPage, murmur, settings
 
 LONG = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen."
@@ -92,7 +92,7 @@ def test_barge_in_stops_the_sound_and_keeps_what_was_heard(open_page, stub, word
     struck = cut.locator("del").inner_text().replace("Not heard:", "").split()
     assert (shown + struck) == LONG.split()[: len(shown + struck)]
     assert struck
-    assert len(shown) == pytest.approx(truncated["audio_end_ms"] / 350, abs=2)
+    assert len(shown) == pytest.approx(truncated["audio_end_ms"] / 1000 / WORD_S, abs=2)
 
 
 def test_the_sound_yields_to_speech_before_the_server_is_sure_of_it(open_page, stub):
