@@ -2,6 +2,8 @@
 
 import asyncio
 import collections
+import ctypes
+import gc
 import itertools
 import random
 import time
@@ -22,9 +24,8 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 TURNS = 10_000
 STOPPED_S = 60.0
-LEAK_MB = 16
-"""What a process may have grown by: 1.6 KB a turn, less than a turn's request and its state. Heaps themselves
-move by some MB, that of the tests' own process most."""
+LEAK_MB = 4
+"""What a process may have grown by: 400 bytes a turn."""
 
 
 class Talker:
@@ -58,7 +59,10 @@ class Talker:
 
 def footprint(client: PipelineClient) -> list[tuple[int, int]]:
     """Open files and memory, in MB, of the server's process and of each worker. Without segments, which are
-    made and mapped when that many slots are lent at once for the first time."""
+    made and mapped when that many slots are lent at once for the first time, and without what earlier
+    tests left free in this process's heap."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     processes = [psutil.Process(), *(psutil.Process(w.pid) for w in client.status().workers.values())]
     return [(p.num_fds() - _segment_files(p), _own_memory(p) // 2**20) for p in processes]
 
