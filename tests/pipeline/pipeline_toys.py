@@ -50,6 +50,8 @@ BREAK = {stage: 60_000 + n for n, stage in enumerate(Stage)}
 """Tokens and codes that make a later stage obey an order."""
 KILL = {stage: 1000 * n for n, stage in enumerate(Stage, 1)}
 """Added to it: kill that stage's worker."""
+TELLERS = (Stage.PREPROCESSING, Stage.IMAGE_ENCODER, Stage.AUDIO_ENCODER)
+"""What they send holds the turn's text: the talker reads there whether it is to kill them."""
 
 
 class Broken(Exception):
@@ -72,16 +74,14 @@ def obey(text: str, stage: Stage) -> None:
 
 
 def kill(victim: Stage) -> None:
-    """Kill the worker of this pipeline that is named after `victim`, and wait until it is gone. An order that
-    is read again finds it gone."""
+    """Kill the worker of this pipeline that is named after `victim`, and wait until it is gone."""
     server = psutil.Process().parent()
     assert server is not None
-    for worker in server.children():
-        if _last_argument(worker) == worker_of(victim):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                worker.kill()
-                while worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE:
-                    time.sleep(0.001)
+    (worker,) = (process for process in server.children() if _last_argument(process) == worker_of(victim))
+    worker.kill()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.001)
 
 
 def _last_argument(process: psutil.Process) -> str:
@@ -167,8 +167,10 @@ class Thinker(Warm):
             tokens = [97 + n % 26 for n in range(int(argument))]
         elif order == "!kill":
             victim, stage = argument.split()
+            by_code = stage != Stage.TALKER_AR or Stage(victim) not in TELLERS
+            code = [BREAK[Stage(stage)] + KILL[Stage(victim)]] if by_code else []
             # Long, so that the turn is still under way when the death is noticed.
-            tokens = [*b"ab", BREAK[Stage(stage)] + KILL[Stage(victim)], *b"c" * 3000]
+            tokens = [*b"ab", *code, *b"c" * 3000]
         elif order in ("!raise", "!die") and argument in (Stage.DECODE, Stage.TALKER_AR, Stage.CODE2WAV):
             tokens = [*b"ab", BREAK[Stage(argument)] + (100 if order == "!die" else 0)]
         else:
@@ -226,7 +228,7 @@ class Talker(Warm):
             state.vectors.append(payload)
             return
         state.owed += 1
-        for source in (Stage.PREPROCESSING, Stage.IMAGE_ENCODER, Stage.AUDIO_ENCODER):
+        for source in TELLERS:
             if _text_of_input(payload, source) == f"!kill {source} {Stage.TALKER_AR}":
                 kill(source)
 
