@@ -147,7 +147,7 @@ def test_nothing_of_an_old_reply_is_in_the_next_one():
     """Two talks of the same words, one with an interrupted reply before: the same second reply."""
 
     def second_reply(*, interrupted: bool) -> bytes:
-        t = VirtualTalk(lambda r: spoken(LONG if len(r.messages) == 2 and interrupted else "Fine."))
+        t = VirtualTalk(lambda r: spoken(LONG if len(r.messages) == 1 and interrupted else "Fine."))
         t.speak(1)
         t.silence(2.0)
         t.speak(1)
@@ -217,7 +217,7 @@ def test_any_speech_interrupts_where_the_operator_says_so():
 @pytest.mark.parametrize(("words", "kept"), [("Mm-hm.", True), ("", True), ("Yeah.", True), ("Stop.", False)])
 def test_a_short_sound_over_a_reply_is_judged_by_its_words(words: str, kept: bool):
     def answer(request: m.TurnRequest):
-        first = len(request.messages) == 2
+        first = len(request.messages) == 1
         return spoken(LONG if first else "Fine.", heard="hello" if first else words)
 
     t = VirtualTalk(answer, first_s=0.08)
