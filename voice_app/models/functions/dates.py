@@ -94,7 +94,16 @@ def long(day: date) -> str:
 
 def find_date(words: str, today: date) -> tuple[str, date] | None:
     """The date that normalised `words` name, with its name: a holiday, a weekday or a day of a month, the
-    next one from `today` on unless a year is given."""
+    next one from `today` on unless a year is given. None for all else, and for days that the calendar (years
+    1 to 9999) does not have."""
+    try:
+        return _named(words, today)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _named(words: str, today: date) -> tuple[str, date] | None:
+    """Raises ValueError or OverflowError if there is no such day."""
     if words in _HOLIDAYS:
         name = _HOLIDAY_NAMES.get(words, words.title().replace("'S", "'s"))
         return name, _next(*_HOLIDAYS[words], today)
@@ -108,18 +117,11 @@ def find_date(words: str, today: date) -> tuple[str, date] | None:
         day, month, year = found[1], found[2], found[3]
     else:
         return None
-    return _named(_MONTHS.index(month) + 1, int(day), year, today)
-
-
-def _named(month: int, day: int, year: str | None, today: date) -> tuple[str, date] | None:
-    try:
-        if year is None:
-            when = _next(month, day, today)
-            return month_day(when), when
-        # "nineteen ninety nine" comes as "19 99".
-        when = date(int(year.replace(" ", "")), month, day)
-    except (ValueError, OverflowError):
-        return None
+    if year is None:
+        when = _next(_MONTHS.index(month) + 1, int(day), today)
+        return month_day(when), when
+    # "nineteen ninety nine" comes as "19 99".
+    when = date(int(year.replace(" ", "")), _MONTHS.index(month) + 1, int(day))
     return f"{month_day(when)}, {when.year}", when
 
 
@@ -142,7 +144,11 @@ def _near(question: str, today: date) -> str | None:
     near = found["near"]
     shift = {"tomorrow": 1, "yesterday": -1, "day after tomorrow": 2, "day before yesterday": -2}[near]
     name = near.capitalize() if abs(shift) == 1 else f"The {near}"
-    return f"{name} {'is' if shift > 0 else 'was'} {long(today + timedelta(shift))}."
+    try:
+        when = today + timedelta(shift)
+    except OverflowError:
+        return None  # The calendar's first and last days.
+    return f"{name} {'is' if shift > 0 else 'was'} {long(when)}."
 
 
 def _until(question: str, today: date) -> str | None:
@@ -176,9 +182,14 @@ def _which_day(question: str, today: date) -> str | None:
 
 def _time_in(place: str, now: datetime) -> str:
     zone = _zones().get(place.removeprefix("the "))
+    unknown = f"I don't know the time in {place.title()}."
     if zone is None:
-        return f"I don't know the time in {place.title()}."
-    return f"It's {clock(now.astimezone(ZoneInfo(zone)))} in {place.title()}."
+        return unknown
+    try:
+        there = now.astimezone(ZoneInfo(zone))
+    except (ValueError, OverflowError):
+        return unknown  # On the calendar's first and last days it may be a day that it has not.
+    return f"It's {clock(there)} in {place.title()}."
 
 
 @cache

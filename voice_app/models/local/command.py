@@ -44,7 +44,10 @@ _WHEN = re.compile(
 )
 _ENDING = re.compile(r"(?:ing|ed|es|s|e|(?<=\w{5})er)$")
 _QUOTED = re.compile(r"[\"“]([^\"”]+)[\"”]")
-_NUMBER = re.compile(rf"(?<![\w.])(?:{AMOUNT} {UNIT}\b( and a half)?|((?:minus )?\d+(?:\.\d+)?)(?![\w.]))")
+_NUMBER = re.compile(
+    rf"(?<![\w.])(?:{AMOUNT} {UNIT}\b( and a half)?|((?:minus )?\d{{1,30}}(?:\.\d{{1,30}})?)(?![\w.]))"
+)
+"""More than 30 digits in a row are no amount: what is read stays within what a float holds."""
 
 
 @dataclass(slots=True)

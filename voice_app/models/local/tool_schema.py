@@ -59,8 +59,13 @@ def names(value: Json) -> list[str]:
 
 def bound(schema: Schema, key: str) -> Fraction | None:
     """What `schema` says under `key` ("minimum", "maxLength" …), where that is a finite number."""
-    value = schema.get(key)
-    return Fraction(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    match schema.get(key):
+        case int() as value:
+            return Fraction(value)
+        case float() as value if math.isfinite(value):
+            return Fraction(value)
+        case _:
+            return None
 
 
 def least_items(schema: Schema) -> int:
