@@ -224,15 +224,19 @@ def test_a_bucket_allows_a_burst_and_then_its_rate():
 # ------------------------------------------------------------------------------------------------- turns
 
 
-@given(st.lists(st.sampled_from(["speech", "silence", "tick", "reply"]), max_size=300))
+@given(st.lists(st.sampled_from(["speech", "silence", "after speech", "tick", "reply"]), max_size=300))
 def test_the_turn_machine_never_promises_a_deadline_that_does_nothing(events: list[str]):
     """A tick at the deadline changes the state: else a driver would spin."""
     state, now, rules = State(), 0.0, Rules(idle_ms=700)
     for event in events:
         now += 0.02
-        made = {"speech": Frame(True), "silence": Frame(False), "tick": Tick(), "reply": ReplyStarted()}[
-            event
-        ]
+        made = {
+            "speech": Frame(0),
+            "silence": Frame(20),
+            "after speech": Frame(120),
+            "tick": Tick(),
+            "reply": ReplyStarted(),
+        }[event]
         state, _ = step(state, made, now, rules)
         due = deadline(state, rules)
         if due is not None and due >= now:

@@ -38,6 +38,8 @@ LOUD = 8_000
 class LoudnessDetector:
     """Takes loud frames for speech: a test says with the level who speaks."""
 
+    overhang_ms = 0
+
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
 

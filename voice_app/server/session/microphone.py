@@ -6,7 +6,7 @@ import numpy as np
 
 from voice_app.server import sound
 from voice_app.server.protocol.config import AudioInput, ServerVad
-from voice_app.server.session.vad import FRAME_SAMPLES, SpeechDetector
+from voice_app.server.session.vad import FRAME_MS, FRAME_SAMPLES, SpeechDetector
 
 PER_MS = sound.EAR_RATE // 1000
 _SPARE_MS = 2_000
@@ -64,15 +64,17 @@ class Microphone:
             detection.threshold if isinstance(detection, ServerVad) else ServerVad().threshold
         )
 
-    def hear(self, data: bytes) -> Iterator[bool]:
-        """More sound in the client's format; for each whole frame, whether it is speech. To be run to its
-        end, since it takes the sound in as it goes."""
+    def hear(self, data: bytes) -> Iterator[int]:
+        """More sound in the client's format; for each whole frame 0 if it is speech, else how many ms of
+        silence it adds: its own, and what the detector's overhang hid before. To be run to its end, since it
+        takes the sound in as it goes."""
         self._sound += self._stream.feed(data).tobytes()
         while self._detector is not None and self._framed + FRAME_SAMPLES <= self._end:
             start = (self._framed - self._base) * 2
             frame = bytes(self._sound[start : start + FRAME_SAMPLES * 2])
             self._framed += FRAME_SAMPLES
-            yield self._detector.is_speech(frame)
+            speech = self._detector.is_speech(frame)
+            yield 0 if speech else FRAME_MS + self._detector.overhang_ms
 
     def flush(self) -> None:
         """Take in what the resampler still holds: the client says that its sound ends here."""

@@ -68,9 +68,10 @@ class State(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """20 ms of sound."""
+    """20 ms of sound. `silent_ms`: 0 if it is speech, else how much silence it adds to what was known of;
+    more than 20 where a detector says "speech" for some time after its end."""
 
-    speech: bool
+    silent_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,11 +57,11 @@ Step = tuple[State, list[Action]]
 def step(state: State, event: Event, now: float, rules: Rules) -> Step:
     """The state after `event` at `now`, and what is to be done, in this order."""
     match event:
-        case Frame(speech):
-            if not speech and state.user is User.QUIET:
+        case Frame(silent_ms):
+            if silent_ms and state.user is User.QUIET:
                 return silent(state, 1, now), []
             state = replace(state, heard_ms=state.heard_ms + FRAME_MS, last_frame_at=now)
-            return _speech(state, rules) if speech else _silence(state, rules)
+            return _silence(state, silent_ms, rules) if silent_ms else _speech(state, rules)
         case Tick():
             return _tick(state, now, rules)
         case Words(back_channel):
@@ -189,8 +189,8 @@ def _resume(state: State, rules: Rules) -> Step:
     return state, actions
 
 
-def _silence(state: State, rules: Rules) -> Step:
-    state = replace(state, silence_ms=state.silence_ms + FRAME_MS, resumed_ms=0)
+def _silence(state: State, silent_ms: int, rules: Rules) -> Step:
+    state = replace(state, silence_ms=state.silence_ms + silent_ms, resumed_ms=0)
     return _after_silence(state, state.silence_ms, rules)
 
 

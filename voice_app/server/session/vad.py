@@ -9,7 +9,20 @@ FRAME_SAMPLES = 320
 """Samples of a frame at 16 kHz."""
 
 
+_BURST_FRAMES = 6
+_OVERHANG_FRAMES = ((4, 7), (4, 7), (3, 5), (3, 5))
+"""WebRTC's detector goes on saying "speech" for so many frames of 20 ms after the last in which it found
+any: by mode, after a burst of at most `_BURST_FRAMES` and after a longer one (kOverHangMax1*, kOverHangMax2*
+and kMaxSpeechFrames in its vad_core)."""
+
+
 class SpeechDetector(Protocol):
+    @property
+    def overhang_ms(self) -> int:
+        """How much of what was called speech right before the frame last judged was silence already: what is
+        known to be, so 0 where nothing is."""
+        ...
+
     def is_speech(self, frame: bytes) -> bool:
         """`frame`: 320 samples of little-endian 16-bit PCM at 16 kHz."""
         ...
@@ -19,7 +32,25 @@ class WebRtcDetector:
     """`threshold` in [0, 1] as the protocol has it: higher needs clearer speech (WebRTC's modes 0 to 3)."""
 
     def __init__(self, threshold: float) -> None:
-        self._vad = webrtcvad.Vad(min(3, int(threshold * 4)))
+        mode = min(3, int(threshold * 4))
+        self._vad = webrtcvad.Vad(mode)
+        self._after_burst, self._after_more = _OVERHANG_FRAMES[mode]
+        self._run = 0
+        """Frames in a row that were called speech."""
+        self.overhang_ms = 0
 
     def is_speech(self, frame: bytes) -> bool:
-        return self._vad.is_speech(frame, 16_000)
+        speech = self._vad.is_speech(frame, 16_000)
+        if speech:
+            self._run += 1
+            self.overhang_ms = 0
+        else:
+            self.overhang_ms = self._overhang_frames() * FRAME_MS
+            self._run = 0
+        return speech
+
+    def _overhang_frames(self) -> int:
+        """Of the run that has just ended. Several short bursts may look like one that is longer."""
+        if self._run > _BURST_FRAMES + self._after_more:
+            return self._after_more
+        return self._after_burst if self._run > self._after_burst else 0

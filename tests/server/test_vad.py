@@ -1,0 +1,77 @@
+"""The speech detector's overhang, on real speech cut off hard: when silence began is known exactly."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from voice_app import audio
+from voice_app.server.protocol.config import AudioInput, PcmFormat, ServerVad
+from voice_app.server.session.microphone import Microphone
+from voice_app.server.session.vad import FRAME_MS, FRAME_SAMPLES, WebRtcDetector
+
+SPOKEN = Path(__file__).parents[1] / "data" / "spoken"
+NAMES = ("fact-1-1", "fact-3-1", "fact-4-1", "fact-5-1", "fact-6-1", "fact-7-1", "fact-9-1", "chit-chat-2-1")
+ALL = range(len(NAMES))
+
+
+def cut_off(name: str, seconds_of_silence: float = 1.0) -> tuple[list[bytes], int]:
+    """Frames of speech up to its loudest 200 ms, then silence; and how many of them are speech."""
+    read = audio.read(SPOKEN / f"{name}.flac")
+    sound = audio.resample(read.samples, read.sample_rate, 16_000)
+    levels = np.abs(sound[: len(sound) // FRAME_SAMPLES * FRAME_SAMPLES].reshape(-1, FRAME_SAMPLES)).mean(1)
+    last = int(np.convolve(levels, np.ones(10), "valid").argmax()) + 10
+    faint = np.random.default_rng(0).normal(0, 0.0003, int(16_000 * seconds_of_silence))
+    whole = np.concatenate([sound[: last * FRAME_SAMPLES], faint.astype(np.float32)])
+    pcm = audio.to_pcm16(whole)
+    step = 2 * FRAME_SAMPLES
+    return [pcm[i : i + step] for i in range(0, len(pcm) - step + 1, step)], last
+
+
+@pytest.mark.parametrize("number", ALL)
+@pytest.mark.parametrize("threshold", [0.5, 0.9])
+def test_silence_counts_from_the_end_of_speech_not_of_the_detectors_overhang(number: int, threshold: float):
+    frames, last = cut_off(NAMES[number])
+    detector = WebRtcDetector(threshold)
+    known: list[int] = []
+    for index, frame in enumerate(frames):
+        if detector.is_speech(frame) or index < last:
+            assert detector.overhang_ms == 0 or index < last
+            known = []
+        else:
+            known.append(FRAME_MS + detector.overhang_ms)
+    # One frame of grace: the filters ring on after the last sample.
+    true_ms = (len(frames) - last) * FRAME_MS
+    assert true_ms - FRAME_MS <= sum(known) <= true_ms
+
+
+def test_a_short_burst_has_a_short_overhang():
+    """Nothing that was speech counts as silence: a click of 40 ms in silence."""
+    rng = np.random.default_rng(1)
+    sound = rng.normal(0, 0.0003, 16_000 * 2)
+    sound[16_000:16_640] += rng.normal(0, 0.3, 640)
+    pcm = audio.to_pcm16(sound.astype(np.float32))
+    detector = WebRtcDetector(0.5)
+    said, silent = [], []
+    for start in range(0, len(pcm), 2 * FRAME_SAMPLES):
+        speech = detector.is_speech(pcm[start : start + 2 * FRAME_SAMPLES])
+        said.append(speech)
+        silent.append(0 if speech else FRAME_MS + detector.overhang_ms)
+    assert 50 in [i for i, speech in enumerate(said) if speech], "the click was heard"
+    since = next(i for i in range(52, 100) if not said[i])
+    assert silent[since] <= (since + 1 - 52) * FRAME_MS
+    assert set(silent[since + 1 :]) == {FRAME_MS}
+
+
+def test_the_microphone_tells_of_the_hidden_silence_once():
+    frames, last = cut_off(NAMES[0])
+    config = AudioInput(format=PcmFormat(), turn_detection=ServerVad())
+    microphone = Microphone(config, WebRtcDetector)
+    at_24_khz = audio.resample(
+        np.frombuffer(b"".join(frames), "<i2").astype(np.float32) / 32768, 16_000, 24_000
+    )
+    silent = list(microphone.hear(audio.to_pcm16(at_24_khz)))
+    after = silent[last:]
+    assert sum(silent_ms > FRAME_MS for silent_ms in after) == 1
+    true_ms = len(after) * FRAME_MS
+    assert true_ms - 2 * FRAME_MS <= sum(after) <= true_ms
