@@ -160,7 +160,7 @@ def _processes(report: Report) -> str:
 
 
 def _drifts(report: Report) -> str:
-    header = ("figure", "level", "change over the run", "95 % interval", "scatter", "")
+    header = ("figure", "level", "change over the run", "noise", "scatter", "")
     rows = [
         (
             drift.name,
@@ -173,7 +173,14 @@ def _drifts(report: Report) -> str:
         for drift in report.drifts
     ]
     figures = "".join(_figure(plots.drift(drift), "") for drift in report.drifts)
-    return f"<h2>Drift</h2>{_table(header, rows)}{figures}"
+    return f"<h2>Drift</h2>{_table(header, rows)}{_DRIFT_NOTE}{figures}"
+
+
+_DRIFT_NOTE = (
+    '<p class="soft">A straight line through each figure. “Noise” is how much the line rises or falls over '
+    "the run where nothing drifts: in 95 % of such runs all figures stay within it. That neighbouring points "
+    "are alike is reckoned with.</p>"
+)
 
 
 def _figure(svg: str, caption: str) -> str:

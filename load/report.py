@@ -5,23 +5,27 @@ from pathlib import Path
 
 import msgspec
 
-from load.drift import by_window, drift
+from load.drift import ALPHA, by_window, drift
 from load.figures import (
     Evidence,
     StepFigures,
     Window,
     path_to_sound,
-    spread,
     traces_of,
     turns_of,
 )
 from load.turns import Outcome, Turn
 from load.watch import CLIENT, Sample
-from voice_app.bench.report import percentile
+from voice_app.bench.report import median, percentile
 from voice_app.errors import ConfigError
 
 EXCERPT = 4
 """Turns that the timeline shows."""
+PARTS = 60
+"""Points of a soak's lines."""
+TURNS_A_PART = 10
+"""At least, for a p95."""
+SAMPLES_A_PART = 3
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -60,7 +64,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
 class DriftFigures(msgspec.Struct, frozen=True):
     """A straight line through one figure of a soak: `level` in `unit`, `change` over the whole run with the
-    `margin` of its 95 % interval, `scatter` of the points around the line."""
+    `margin` of its interval (95 % for all figures together), `scatter` of the points around the line."""
 
     name: str
     unit: str
@@ -68,12 +72,8 @@ class DriftFigures(msgspec.Struct, frozen=True):
     change: float
     margin: float
     scatter: float
-    within_noise: bool
+    verdict: str
     points: list[tuple[float, float]]
-
-    @property
-    def verdict(self) -> str:
-        return "within noise" if self.within_noise else "drifts"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -194,49 +194,42 @@ def heard(turn: Turn) -> list[tuple[float, float]]:
     return [(begin, min(end, until)) for begin, end in stretches if begin < until]
 
 
-def drifts(evidence: Evidence, window: Window, origin: float, windows: int = 30) -> list[DriftFigures]:
-    """Of the window's figures in `windows` parts: p95 of first audio, and every process's memory."""
+def drifts(evidence: Evidence, window: Window, origin: float) -> list[DriftFigures]:
+    """p95 of first audio and every process's memory, in parts of the window; none of a figure whose parts are
+    too few to tell."""
     turns = [turn for turn in turns_of(evidence, window) if turn.first_audio_s is not None and not turn.early]
-    size = (window.end - window.begin) / windows
-    latency = by_window(
-        [turn.ended or 0.0 for turn in turns],
-        [turn.first_audio_s or 0.0 for turn in turns],
-        size,
-        window.begin,
-        window.end,
+    latency = _in_parts(
+        [(turn.ended or 0.0, turn.first_audio_s or 0.0) for turn in turns], window, TURNS_A_PART
     )
-    found = [
-        _drift("p95 of first audio", "ms", [(at, 1000 * percentile(v, 95)) for at, v in latency], origin)
-    ]
+    figures = [("p95 of first audio", "ms", [(at, 1000 * percentile(values, 95)) for at, values in latency])]
     samples = [sample for sample in evidence.samples if window.begin <= sample.at < window.end]
     for name in dict.fromkeys(name for sample in samples for name in sample.processes):
-        own = [sample for sample in samples if name in sample.processes]
-        memory = by_window(
-            [sample.at for sample in own],
-            [sample.processes[name].memory_mb for sample in own],
-            size,
-            window.begin,
-            window.end,
+        own = [(s.at, s.processes[name].memory_mb) for s in samples if name in s.processes]
+        points = [(at, median(values)) for at, values in _in_parts(own, window, SAMPLES_A_PART)]
+        figures.append(
+            ("memory, the callers themselves" if name == CLIENT else f"memory, {name}", "MB", points)
         )
-        figure = "memory, the callers themselves" if name == CLIENT else f"memory, {name}"
-        points = [(at, spread(values).p50 or float("nan")) for at, values in memory]
-        found.append(_drift(figure, "MB", points, origin))
-    return [figures for figures in found if figures is not None]
+    found = [_drift(*figure, origin, ALPHA / len(figures)) for figure in figures]
+    return [drift for drift in found if drift is not None]
 
 
-def _drift(name: str, unit: str, points: list[tuple[float, float]], origin: float) -> DriftFigures | None:
-    points = [(at - origin, value) for at, value in points if value == value]
-    line = drift([at for at, _ in points], [value for _, value in points])
+def _in_parts(
+    values: Sequence[tuple[float, float]], window: Window, least: int
+) -> list[tuple[float, list[float]]]:
+    """`PARTS` of the window, fewer where there are not `least` values for each."""
+    count = max(1, min(PARTS, len(values) // least))
+    times, figures = [at for at, _ in values], [value for _, value in values]
+    parts = by_window(times, figures, count, window.begin, window.end)
+    return [(at, inside) for at, inside in parts if inside]
+
+
+def _drift(
+    name: str, unit: str, points: list[tuple[float, float]], origin: float, alpha: float
+) -> DriftFigures | None:
+    points = [(at - origin, value) for at, value in points]
+    line = drift([at for at, _ in points], [value for _, value in points], alpha)
     if line is None:
         return None
     seconds = points[-1][0] - points[0][0]
-    return DriftFigures(
-        name,
-        unit,
-        line.level,
-        line.change,
-        line.margin * seconds,
-        line.scatter,
-        line.within_noise,
-        points,
-    )
+    margin = line.margin * seconds
+    return DriftFigures(name, unit, line.level, line.change, margin, line.scatter, line.verdict, points)

@@ -19,7 +19,7 @@ LEAST_TURNS = 20
 """A number is held longer until there were so many: of fewer, the 95th percentile is the slowest."""
 BUDGET_S = 420.0
 """No new number is tried after so much time: the whole of `make load` stays under ten minutes."""
-SETTLE_SHARE = 0.1
+SETTLE_SHARE = 0.2
 """Of a soak: caches and allocators fill up first."""
 
 
