@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from conformance import Checker, Event
+from fake_pipeline import spoken, written
 
 from voice_app import messages as m
 from voice_app.errors import VoiceAppError
@@ -53,6 +54,7 @@ def _packet(level: int) -> str:
 
 
 SPEECH, SILENCE = _packet(LOUD), _packet(0)
+LONG = "one two three four five six seven eight nine ten eleven twelve"
 
 Script = Iterable[m.TurnEvent | VoiceAppError]
 Answer = Callable[[m.TurnRequest], Script]
@@ -246,3 +248,16 @@ def _text(part: m.Part) -> str:
             return f"{part.name}({part.arguments})"
         case m.ToolResultPart():
             return part.output
+
+
+def answering(text: str = LONG, heard: str | None = "tell me something"):
+    """Every spoken request is answered with `text`, a word each 0.3 s of sound."""
+
+    def answer(request: m.TurnRequest):
+        return spoken(text, heard=heard) if request.speech else written(text)
+
+    return answer
+
+
+def talk(text: str = LONG, settings: TalkSettings | None = None, **kwargs) -> VirtualTalk:
+    return VirtualTalk(answering(text), settings, **kwargs)
