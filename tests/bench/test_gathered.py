@@ -1,6 +1,7 @@
 """Several benchmarks' figures in one table, and against an older run."""
 
 import json
+import re
 
 import pytest
 
@@ -69,7 +70,11 @@ def test_an_older_file_that_cannot_be_used_is_named_before_anything_runs(tmp_pat
 
 
 def test_a_whole_run_gathers_compares_and_keeps(tmp_path, monkeypatch, capsys):
-    results = {"edges": {"goals": [vars_of(FAST)]}, "local": {"goals": [vars_of(MANY)]}, "engine": None}
+    results = {
+        "edges": {"goals": [vars_of(FAST)]},
+        "local": {"goals": [vars_of(MANY)]},
+        "engine": "exit code 1",
+    }
     monkeypatch.setattr(gathered, "_one", results.get)
     old = written(tmp_path, edges=[Goal("first audio", 60.0, 150.0, "ms")])
     code = gathered.run(("edges", "local", "engine"), str(tmp_path / "new.json"), old)
@@ -77,10 +82,24 @@ def test_a_whole_run_gathers_compares_and_keeps(tmp_path, monkeypatch, capsys):
     shown = capsys.readouterr()
     assert "60 → 120 ms" in shown.out
     assert "another machine" in shown.out
-    assert "failed: engine" in shown.err
+    assert re.search(r"engine .*exit code 1 .*FAILED", shown.out)
+    assert "failed: engine: exit code 1" in shown.err
     kept = json.loads((tmp_path / "new.json").read_text())
     assert set(kept["benchmarks"]) == {"edges", "local"}
+    assert kept["failed"] == {"engine": "exit code 1"}
     assert kept["machine"]["cores"] >= 1
+
+
+def test_one_that_fails_says_how_and_the_next_one_runs(capfd):
+    assert gathered.run(("no-such-benchmark", "neither"), None, None) == 1
+    shown = capfd.readouterr()
+    assert "no-such-benchmark: exit code 2, no figures" in shown.err
+    assert "neither: exit code 2, no figures" in shown.err
+    assert "invalid choice: 'no-such-benchmark'" in shown.err
+
+
+def test_one_that_hangs_is_ended_with_all_that_it_started():
+    assert gathered._one("edges", longest_s=0.05) == "no end after 0.05 s"
 
 
 def test_it_succeeds_where_all_goals_are_met(monkeypatch):

@@ -4,7 +4,10 @@ Each benchmark runs in a process of its own, so that none finds the threads and 
 What is compared are the figures that have a goal.
 """
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,36 +20,59 @@ from voice_app.errors import ConfigError
 
 SAME_MACHINE = ("processor", "cores", "memory_gib")
 """What must be alike for figures to be comparable."""
+LONGEST_S = 1800.0
+"""A benchmark that takes longer hangs."""
+STOP_S = 30.0
+"""For it to clear up."""
 Goals = dict[str, list[Goal]]
 """Name of a benchmark → its figures."""
 
 
 def run(names: Sequence[str], json_path: str | None, old: str | None) -> int:
-    """Run the benchmarks; one table of all their figures, beside those of the file `old`. Gives 1 if a goal
-    was missed or a benchmark failed. Raises ConfigError, before anything runs, if `old` cannot be used."""
+    """Run the benchmarks; one table of all their figures, beside those of the file `old`. One that fails is
+    shown, and the others run. Gives 1 if a goal was missed or a benchmark failed. Raises ConfigError, before
+    anything runs, if `old` cannot be used."""
     before = read_goals(Path(old), names) if old else {}
     results = {name: _one(name) for name in names}
-    done = {name: result for name, result in results.items() if result is not None}
+    failed = {name: result for name, result in results.items() if isinstance(result, str)}
+    done = {name: result for name, result in results.items() if not isinstance(result, str)}
     goals = {name: goals_of(result) for name, result in done.items()}
-    print_table("all benchmarks", ("benchmark", "figure", "measured", "goal", ""), rows(goals))
+    lines = rows(goals) + [(name, why, "", "", "FAILED") for name, why in failed.items()]
+    print_table("all benchmarks", ("benchmark", "figure", "measured", "goal", ""), lines)
     if old:
         _print_comparison(Path(old), before, goals)
     if json_path:
-        kept = {"machine": machine(), "benchmarks": done}
+        kept = {"machine": machine(), "benchmarks": done, "failed": failed}
         Path(json_path).write_text(json.dumps(kept, indent=1, ensure_ascii=False))
-    failed = [name for name in names if name not in done]
-    if failed:
-        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    for name, why in failed.items():
+        print(f"failed: {name}: {why}", file=sys.stderr)
     return 1 if failed or any(not goal.met for of in goals.values() for goal in of) else 0
 
 
-def _one(name: str) -> dict[str, Any] | None:
-    """What the benchmark `name` kept; None if it failed."""
+def _one(name: str, longest_s: float = LONGEST_S) -> dict[str, Any] | str:
+    """What the benchmark `name` kept, or why it failed; it tells what it does, and its errors, itself."""
     print(f"\n▸ {name}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "figures.json"
-        subprocess.run([sys.executable, "-m", "voice_app", "bench", name, "--json", str(path)], check=False)
-        return json.loads(path.read_text()) if path.exists() else None
+        command = [sys.executable, "-m", "voice_app", "bench", name, "--json", str(path)]
+        # A group of its own: what hangs is ended with all that it started.
+        with subprocess.Popen(command, start_new_session=True) as process:
+            try:
+                code = process.wait(longest_s)
+            except subprocess.TimeoutExpired:
+                return f"no end after {longest_s:g} s"
+            finally:
+                _end(process)
+        return json.loads(path.read_text()) if path.exists() else f"exit code {code}, no figures"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """As Ctrl-C would; at last by force."""
+    for order in (signal.SIGINT, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, order)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_S)
 
 
 def goals_of(result: Mapping[str, Any]) -> list[Goal]:
