@@ -41,6 +41,28 @@ class StageFigures(msgspec.Struct, frozen=True):
     busy: Spread
 
 
+class TurnFigures(msgspec.Struct, frozen=True):
+    """One turn, as its caller met it; the waits are those of `Turn`. `underruns`: when, and for how long."""
+
+    sessions: int
+    person: str
+    talk: int
+    recording: str
+    speech_ended: float | None
+    outcome: str
+    detail: str
+    early: bool
+    first_text_s: float | None
+    first_audio_s: float | None
+    work_s: float | None
+    audio_s: float
+    gap_s: float | None
+    underruns: list[tuple[float, float]]
+    real_time_factor: float | None
+    silence_s: float | None
+    still_sent_s: float | None
+
+
 class StepFigures(msgspec.Struct, frozen=True):
     """One try of a number of talks, from `begin` to `end`. `why_not`: what speaks against the number."""
 
@@ -58,6 +80,8 @@ class StepFigures(msgspec.Struct, frozen=True):
     real_time_factor: Spread
     connect: Spread
     resume: Spread
+    gap: Spread
+    """Of each turn, the longest time between two pieces of its sound as they came."""
     underrun: Spread
     """Lengths of all underruns."""
     turns_with_underrun: int
@@ -154,6 +178,7 @@ def step_figures(evidence: Evidence, window: Window, limits: Limits, origin: flo
         real_time_factor=spread(turn.real_time_factor for turn in turns),
         connect=spread(_within(evidence.record.connects, window)),
         resume=spread(_within(evidence.record.resumes, window)),
+        gap=spread(turn.gap_s for turn in turns),
         underrun=spread(underrun.seconds for turn in turns for underrun in turn.underruns),
         turns_with_underrun=sum(bool(turn.underruns) for turn in turns),
         early=len(turns) - len(asked),
@@ -165,6 +190,32 @@ def step_figures(evidence: Evidence, window: Window, limits: Limits, origin: flo
         cpu_s_per_turn=_cpu_seconds(samples) / ended if ended and len(samples) > 1 else None,
         stages=_stages(traces_of(evidence, window)),
     )
+
+
+def turn_figures(evidence: Evidence, window: Window, origin: float) -> list[TurnFigures]:
+    """Every turn of the window; times count from `origin`."""
+    return [
+        TurnFigures(
+            window.sessions,
+            turn.person,
+            turn.talk,
+            turn.recording,
+            None if turn.speech_ended is None else turn.speech_ended - origin,
+            str(turn.outcome),
+            turn.detail,
+            turn.early,
+            turn.first_text_s,
+            turn.first_audio_s,
+            turn.work_s,
+            turn.audio_s,
+            turn.gap_s,
+            [(underrun.at - origin, underrun.seconds) for underrun in turn.underruns],
+            turn.real_time_factor,
+            turn.silence_s,
+            turn.still_sent_s,
+        )
+        for turn in turns_of(evidence, window)
+    ]
 
 
 def path_to_sound(trace: TurnTrace) -> dict[str, float]:

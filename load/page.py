@@ -100,20 +100,24 @@ def _step(step: StepFigures) -> dict[str, str]:
     """Name of each figure → how it is written."""
     return {
         "turns with sound": f"{step.first_audio.n}",
+        "how turns ended": _counts(step.outcomes),
         "first audio p50 / p95 / p99, ms": _three(step.first_audio),
         "first text p50 / p95 / p99, ms": _three(step.first_text),
         "work p50 / p95 / p99, ms": _three(step.work),
         "turns with an underrun": f"{step.turns_with_underrun}",
         "underrun p50 / p95 / p99, ms": _three(step.underrun),
+        "longest gap between pieces p50 / p95 / p99, ms": _three(step.gap),
         "real-time factor p50 / p95 / p99": _three(step.real_time_factor, 1, ".2f"),
         "interruptions": f"{step.silence.n}",
         "interruption → silence p50 / p95 / p99, ms": _three(step.silence),
         "interruption → last sound sent p50 / p95 / p99, ms": _three(step.still_sent),
+        "talks begun": f"{step.connect.n}",
+        "dialled → greeted p50 / p95 / p99, ms": _three(step.connect),
         "resumed talks": f"{step.resume.n}",
         "lost → resumed p50 / p95 / p99, ms": _three(step.resume),
         "answered before the end of the question": f"{step.early}",
         "turns that failed": f"{sum(step.outcomes.get(outcome, 0) for outcome in FAULTS)}",
-        "errors outside of turns": f"{sum(step.errors.values())}",
+        "errors outside of turns": _counts(step.errors) or "0",
         "CPU of a turn, s": "–" if step.cpu_s_per_turn is None else f"{step.cpu_s_per_turn:.2f}",
         "callers' packets late p50 / p95 / p99, ms": _three(step.late, 1000, ".1f"),
     }
@@ -201,6 +205,10 @@ def _folded(summary: str, content: str) -> str:
 def _three(spread: Spread, scale: float = 1000, form: str = ",.0f") -> str:
     values = (spread.p50, spread.p95, spread.p99)
     return " / ".join(f"{scale * value:{form}}" for value in values if value is not None) or "–"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts.items())
 
 
 def _ms(seconds: float | None) -> str:

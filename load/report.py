@@ -9,6 +9,7 @@ from load.drift import ALPHA, by_window, drift
 from load.figures import (
     Evidence,
     StepFigures,
+    TurnFigures,
     Window,
     path_to_sound,
     traces_of,
@@ -97,6 +98,7 @@ class Report(msgspec.Struct, frozen=True):
     settle_s: float
     answer: Answer | None
     steps: list[StepFigures]
+    turns: list[TurnFigures]
     samples: list[Sample]
     breakdown: list[dict[str, float]]
     timeline: Timeline | None

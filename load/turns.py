@@ -2,6 +2,7 @@
 
 from collections import Counter
 from enum import StrEnum
+from itertools import pairwise
 
 import msgspec
 
@@ -91,6 +92,12 @@ class Turn(msgspec.Struct):
         if self.interrupted is None or self.silent is None:
             return None
         return max(0.0, (self.last_audio_after or self.interrupted) - self.interrupted)
+
+    @property
+    def gap_s(self) -> float | None:
+        """The longest time between two pieces of sound as they came. Only one that is longer than what was
+        still to be played is heard: an underrun."""
+        return max((b - a for (a, _), (b, _) in pairwise(self.chunks)), default=None)
 
     @property
     def real_time_factor(self) -> float | None:

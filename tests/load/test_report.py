@@ -64,6 +64,17 @@ def test_what_speaks_against_a_number(turns, why):
     assert step(evidence(turns)).why_not == why
 
 
+def test_every_turn_is_kept_with_its_figures():
+    gone = turn(30.0, underruns=[underrun(29.0, 0.3)], chunks=[(27.0, 0.5), (27.5, 1.0), (29.3, 0.5)])
+    first, second = figures.turn_figures(evidence([gone, turn(95.0), interrupted(50.0)]), WINDOW, origin=5.0)
+    assert (first.outcome, first.sessions, first.underruns) == ("heard", 4, [(24.0, 0.3)])
+    assert first.speech_ended == pytest.approx(30.0 - 2.0 - 0.7 - 5.0)
+    assert first.first_audio_s == pytest.approx(0.7)
+    assert first.gap_s == pytest.approx(1.8)
+    assert (second.outcome, second.silence_s) == ("interrupted", pytest.approx(0.4))
+    assert step(evidence([gone])).gap.p50 == pytest.approx(1.8)
+
+
 def test_an_early_answer_has_no_latency():
     found = step(evidence([turn(20.0), turn(21.0, first_audio_s=-0.5, early=True)]))
     assert (found.first_audio.n, found.early) == (1, 1)
@@ -197,6 +208,7 @@ def a_report(kind: str = "ramp") -> Report:
         settle_s=8.0,
         answer=Answer(4, True, "") if kind == "ramp" else None,
         steps=[figures.step_figures(seen, WINDOW, LIMITS, 0.0)],
+        turns=figures.turn_figures(seen, WINDOW, 0.0),
         samples=report.samples_since(seen, 0.0),
         breakdown=report.breakdown(seen, [WINDOW]),
         timeline=report.timeline(seen, WINDOW, 0.0),
@@ -215,6 +227,16 @@ def test_the_page_is_one_file_with_every_plot(kind, drawings):
     # Colours of text and lines are the page's, so that it can be read in light and in dark.
     assert "currentColor" in text
     assert not re.search(r"(fill|stroke): #000000", text)
+
+
+def test_the_page_says_how_turns_ended_and_every_figure_of_a_step():
+    text = page.html(a_report())
+    assert "heard, 1 interrupted" in text
+    for figure in (
+        "first audio", "first text", "work", "underrun", "real-time factor", "interruption → silence",
+        "resumed talks", "lost → resumed", "dialled → greeted", "errors outside of turns",
+    ):  # fmt: skip
+        assert f"<td>{figure}" in text, figure
 
 
 def test_a_report_is_read_back_as_it_was(tmp_path):
