@@ -40,6 +40,7 @@ class Gate:
         self.opening: queue.Queue[int] = queue.Queue()
         self.gate = threading.Semaphore(0)
         self.refused: set[int] = set()
+        self.broken: set[int] = set()
         self.freed: list[int] = []
 
     def waits(self, slot: SlotRef) -> bool:
@@ -51,6 +52,8 @@ class Gate:
             assert self.gate.acquire(timeout=WAIT_S)
         if parcel.slot.index in self.refused:
             raise TransferFailed("could not be read")
+        if parcel.slot.index in self.broken:
+            raise ZeroDivisionError
         return m.TokenId(parcel.slot.index)
 
     def done(self, slot: SlotRef) -> None:
@@ -145,6 +148,29 @@ def test_a_fetch_that_fails_is_told_and_the_next_goes_on(receiver: Receiver) -> 
     assert (ack.seqs, ack.outcome, ack.reason) == ((0,), "failed", "could not be read")
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_fetch_that_breaks_fails_its_turn_and_its_slot_comes_back(receiver: Receiver) -> None:
+    """Whatever was raised. What is behind it goes on, without waiting for a further message."""
+    receiver.send(OTHER, 0)
+    receiver.gate.gate.release()
+    assert receiver.next() == (OTHER, 0)
+    assert receiver.acks.get(timeout=WAIT_S).edge.turn == OTHER
+    receiver.gate.broken = {0}
+    receiver.send(TURN, 0)
+    receiver.send(OTHER, 1)
+    receiver.gate.gate.release(2)
+    assert receiver.next() == (OTHER, 1)
+    ack = receiver.acks.get(timeout=WAIT_S)
+    assert (ack.edge.turn, ack.seqs, ack.outcome) == (TURN, (0,), "consumed")
+    assert receiver.gate.freed == [0, 0, 1]
+    (error,) = receiver.failed
+    assert isinstance(error, TransferFailed)
+    assert error.message.startswith("thinker → talker_ar: payload 0 could not be taken in")
+    for turn in (TURN, OTHER):
+        receiver.end(turn)
+    assert len(receiver.inlet) == 0
+
+
 def test_a_turn_that_ends_meanwhile_is_not_fetched_and_its_slots_come_back(receiver: Receiver) -> None:
     receiver.send(TURN, 0)
     receiver.send(TURN, 1)
@@ -175,18 +201,18 @@ def test_threads_end_with_their_senders(receiver: Receiver) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_work_that_breaks_its_thread_does_not_take_the_rest_along() -> None:
     fetching = Fetching()
-    broken = threading.Event()
-    done = threading.Event()
+    goes_on, done = threading.Event(), threading.Event()
 
     def break_it() -> None:
-        broken.set()
+        assert goes_on.wait(WAIT_S)
         raise ZeroDivisionError
 
     fetching.put("far", break_it)
-    assert broken.wait(WAIT_S)
+    fetching.put("far", done.set)
+    goes_on.set()
+    assert done.wait(WAIT_S)
+    fetching.end("far")
     for thread in threading.enumerate():
         if thread.name == "fetch-far":
             thread.join(WAIT_S)
-    fetching.put("far", done.set)
-    assert done.wait(WAIT_S)
-    fetching.end("far")
+            assert not thread.is_alive()

@@ -1,9 +1,11 @@
 """What is Mooncake's own: reads that stall, writes that come late, and a library that is not there."""
 
+import contextlib
 import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -173,6 +175,32 @@ def test_buffers_are_used_again(into: MooncakeIn) -> None:
         into.done(parcel.slot)
         out.free(parcel.slot)
     assert into.count(SlotState.FREE) == 1
+    out.close()
+
+
+class Breaking:
+    """An engine that raises where it should read, after it has begun to."""
+
+    def register_memory(self, address: int, size: int) -> int:
+        return 0
+
+    def transfer_sync_read(self, peer: str, into: int, address: int, size: int) -> int:
+        raise ZeroDivisionError
+
+
+def test_a_read_that_breaks_gives_its_buffer_back_with_its_engine(into: MooncakeIn) -> None:
+    out = MooncakeOut(RUN, "me.0", THERE)
+    parcel = out.pack(transport_ends.payload(100_000, 1.0))
+    assert parcel is not None
+    engine = Breaking()
+    gone = weakref.ref(engine)
+    into._readers = [mooncake._Reader(engine)]  # type: ignore[arg-type]
+    del engine
+    with contextlib.suppress(ZeroDivisionError):
+        into.open(parcel)
+    assert gone() is None, "it may still write"
+    assert (into.count(SlotState.QUARANTINED), into.count(SlotState.FREE)) == (0, 1)
+    assert (_values(into, parcel) == 1.0).all()
     out.close()
 
 

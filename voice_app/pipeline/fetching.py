@@ -12,12 +12,22 @@ Work = Callable[[], None]
 class _Lane:
     """What is to be done for one sender, in order. Credits bound it: nothing is queued that was not sent."""
 
+    name: str
     work: queue.SimpleQueue[Work | None] = field(default_factory=queue.SimpleQueue)
-    thread: threading.Thread | None = None
 
-    def run(self) -> None:
-        while (work := self.work.get()) is not None:
-            work()
+    def start(self) -> None:
+        threading.Thread(target=self._run, name=self.name, daemon=True).start()
+
+    def _run(self) -> None:
+        over = False
+        try:
+            while (work := self.work.get()) is not None:
+                work()
+            over = True
+        finally:
+            # No handler: the traceback goes to the log, and another thread goes on with the rest.
+            if not over:
+                self.start()
 
 
 class Fetching:
@@ -28,12 +38,11 @@ class Fetching:
 
     def put(self, sender: str, work: Work) -> None:
         """Do `work` after all that was put for `sender` before."""
-        lane = self._lanes.setdefault(sender, _Lane())
+        lane = self._lanes.get(sender)
+        if lane is None:
+            lane = self._lanes[sender] = _Lane(f"fetch-{sender}")
+            lane.start()
         lane.work.put(work)
-        # A thread that some work broke has left its traceback in the log; the others' work goes on.
-        if lane.thread is None or not lane.thread.is_alive():
-            lane.thread = threading.Thread(target=lane.run, name=f"fetch-{sender}", daemon=True)
-            lane.thread.start()
 
     def end(self, sender: str) -> None:
         """Nothing more comes from `sender`; its thread ends after what it has."""

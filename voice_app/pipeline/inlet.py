@@ -114,8 +114,7 @@ class Inlet:
             self.repeated += 1
         else:
             edge = into.lane.edge
-            what = f"{edge.source or 'client'} → {edge.target or 'client'}"
-            self._fail(edge.turn, TransferFailed(f"{what}: a payload before {message.seq} was lost"))
+            self._fail(edge.turn, TransferFailed(f"{_name(edge)}: a payload before {message.seq} was lost"))
 
     def asked(self, request: AckRequest) -> None:
         """Answer a sender that misses acks. What a consumer still holds is not answered. Raises Malformed."""
@@ -177,14 +176,28 @@ class Inlet:
         self._fetching.put(into.lane.sender, functools.partial(self._open_aside, into, message))
 
     def _open_aside(self, into: _LaneIn, message: DataReady | DataInSlot) -> None:
+        taken = False
         try:
             if not into.ended:
                 self._open(into, message)
             elif isinstance(message, DataInSlot):
                 self._consumed_slot(into, message.seq)
+            taken = True
         finally:
             with self._lock:
                 into.waiting -= 1
+            # No handler: what broke it is logged as the thread ends; only this turn is lost.
+            if not taken:
+                self._give_up(into, message)
+
+    def _give_up(self, into: _LaneIn, message: DataReady | DataInSlot) -> None:
+        """Nobody will consume `message`: its space goes back, its turn fails."""
+        if not isinstance(message, DataInSlot):
+            self._consumed_inline(into, message.seq)
+        elif message.seq in into.in_slots:
+            self._consumed_slot(into, message.seq)
+        what = f"payload {message.seq} could not be taken in; the log of its receiver says why"
+        self._fail(into.lane.edge.turn, TransferFailed(f"{_name(into.lane.edge)}: {what}"))
 
     def _open(self, into: _LaneIn, message: DataReady | DataInSlot) -> None:
         seq = message.seq
@@ -193,7 +206,7 @@ class Inlet:
         else:
             give_back = self._consumed_slot
             try:
-                payload = self._incoming.open(Parcel(head=message.head, slot=message.slot))
+                payload = self._incoming.open(Parcel(message.head, message.slot, into.lane.edge.target))
             except TransferFailed as error:
                 self._refuse(into, seq, error.message)
                 return
@@ -222,3 +235,7 @@ class Inlet:
             if into.ended and not into.in_slots:
                 self._lanes.pop(into.key, None)
             return into.arrivals.consumed(seq, at_once=True)
+
+
+def _name(edge: Edge) -> str:
+    return f"{edge.source or 'client'} → {edge.target or 'client'}"

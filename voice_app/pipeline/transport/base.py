@@ -15,6 +15,7 @@ from typing import Protocol
 
 import msgspec
 
+from voice_app.messages import Stage
 from voice_app.pipeline.transport.codec import Bytes
 
 
@@ -43,10 +44,12 @@ class SlotRef(msgspec.Struct, frozen=True):
 
 
 class Parcel(msgspec.Struct, gc=False):
-    """A payload between `pack` and `open`."""
+    """A payload between `pack` and `open`. `target`: the stage that it is for, noted by the receiver; None:
+    the client."""
 
     head: Bytes
     slot: SlotRef
+    target: Stage | None = None
 
 
 class Outgoing(Protocol):
@@ -95,7 +98,7 @@ class Incoming(Protocol):
         ...
 
     def forget(self, sender: str) -> None:
-        """The process `sender` is gone: drop what is kept of its memory."""
+        """The process `sender` is gone: drop what is kept of its memory. Never raises for what cannot be."""
         ...
 
     def close(self) -> None:

@@ -163,10 +163,14 @@ class _Reader:
             if self.engine.register_memory(buffer.address, buffer.size) != 0:
                 raise TransferFailed(f"Mooncake refuses a buffer of {buffer.size / MB:.1f} MB")
             self.registered.add(buffer.address)
-        if self.engine.transfer_sync_read(peer, buffer.address, address, size) == 0:
-            return True
-        self.failed.append(buffer)
-        return False
+        done = False
+        try:
+            done = self.engine.transfer_sync_read(peer, buffer.address, address, size) == 0
+        finally:
+            # Also of a call that raised nobody knows what it began.
+            if not done:
+                self.failed.append(buffer)
+        return done
 
     def close(self) -> list[_Memory]:
         """End the engine; returns the buffers that were in quarantine. Its destructor holds all of Python up
@@ -205,14 +209,12 @@ class MooncakeIn:
         slot = parcel.slot
         peer, address = self._locate(slot)
         buffer = self._fetch(peer, address, slot.size)
-        try:
-            payload = AsideDecoder(self._kind).decode(parcel.head, buffer.view[: slot.size].toreadonly())
-        except msgspec.DecodeError as error:
-            self._give_back(buffer)
-            raise TransferFailed(f"a payload could not be read: {error}") from error
         with self._lock:
             self._held[slot.key] = buffer
-        return payload
+        try:
+            return AsideDecoder(self._kind).decode(parcel.head, buffer.view[: slot.size].toreadonly())
+        except msgspec.DecodeError as error:
+            raise TransferFailed(f"a payload could not be read: {error}") from error
 
     def done(self, slot: SlotRef) -> None:
         with self._lock:
@@ -255,21 +257,23 @@ class MooncakeIn:
         if not size:
             return self._take(size)
         reader = self._borrow()
-        stalled, began = False, time.monotonic()
+        # After several stalls an engine may refuse what comes next, though the link is back; of one that
+        # broke nothing is known.
+        stalled, sound, began = False, False, time.monotonic()
         try:
             while True:
                 tried, buffer = time.monotonic(), self._take(size)
                 if reader.read(peer, address, buffer, size):
-                    stalled = False
+                    sound = True
                     return buffer
                 now = time.monotonic()
                 refused = now - tried < STALL_S
                 stalled = stalled or not refused
                 if refused or now - began >= CUT_S:
+                    sound = not stalled
                     raise TransferFailed(f"{size / MB:.1f} MB could not be read from {peer} over Mooncake")
         finally:
-            # After several stalls an engine may refuse what comes next, though the link is back.
-            self._return(reader, replace=stalled)
+            self._return(reader, replace=not sound)
 
     def _borrow(self) -> _Reader:
         with self._lock:
