@@ -21,6 +21,7 @@ from voice_app.pipeline.control import DataInSlot, from_bytes, to_bytes
 from voice_app.pipeline.transport import mooncake
 from voice_app.pipeline.transport.base import Incoming, Outgoing, Parcel, SlotRef
 
+RUN = f"test{os.getpid()}"
 MEDIA = m.Media("k", "audio")
 RANDOM = np.random.default_rng(5)
 
@@ -51,6 +52,7 @@ HOSTILE = [
     SlotRef("voice-app-shm-0-another-run-0", 0, 0, 10),
     SlotRef("mooncake://another/me.0@127.0.0.1:1/7f00", 0, 0, 10),
     SlotRef("cuda-ipc://another/me.0/AAAA/0+1000", 0, 0, 10),
+    SlotRef(f"cuda-ipc://{RUN}/me.0/AAAAA/0+1000", 0, 0, 10),
     SlotRef("", 0, 0, 10),
 ]
 
@@ -71,7 +73,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def ends(kind: str, tmp_path: Path) -> Ends:
-    return KINDS[kind](f"test{os.getpid()}", tmp_path)
+    return KINDS[kind](RUN, tmp_path)
 
 
 @pytest.fixture
@@ -213,7 +215,7 @@ def test_a_payload_of_another_edge_fails_its_transfer(lending: Ends, out: Outgoi
     other.close()
 
 
-@pytest.mark.parametrize("slot", HOSTILE, ids=lambda slot: slot.segment)
+@pytest.mark.parametrize("slot", HOSTILE, ids=lambda slot: slot.segment.replace(RUN, "RUN"))
 def test_slots_that_are_none_fail_the_transfer(
     lending: Ends, out: Outgoing, into: Incoming, slot: SlotRef
 ) -> None:

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 import torch
 from pipeline_talk import config
-from transport_ends import FakeDevice
+from transport_ends import FakeDevice, LoopbackDevice
 
-from voice_app.errors import ConfigError
-from voice_app.messages import Array, Stage, TokenVector
+from voice_app.errors import ConfigError, TransferFailed
+from voice_app.messages import Array, Embeddings, Media, Stage, TokenVector
 from voice_app.pipeline import graph, layout
 from voice_app.pipeline.client import PipelineClient
 from voice_app.pipeline.layout import Layout
 from voice_app.pipeline.transport import mooncake
-from voice_app.pipeline.transport.base import TransportKind
+from voice_app.pipeline.transport.base import Parcel, TransportKind
 from voice_app.pipeline.transport.cuda_ipc import CudaIpcOut, Device, DeviceError
 from voice_app.pipeline.transport.mooncake import MooncakeOut
 from voice_app.pipeline.transport.router import Place
@@ -69,13 +69,130 @@ def test_a_tensor_goes_from_gpu_to_gpu_by_the_pool_of_its_edge(gpu: Callable[[in
     assert not pool.wants(TokenVector(7, np.ones(2048, np.float32)))
     parcel = pool.pack(sent)
     assert parcel is not None
-    opened = talker.incoming.open(parcel)
+    opened = talker.incoming.open(Parcel(parcel.head, parcel.slot, TALKER))
     assert isinstance(opened, TokenVector)
     assert isinstance(opened.vector, torch.Tensor)
     assert torch.equal(opened.vector, vector)
     talker.incoming.forget("thinker")
     thinker.close()
     talker.close()
+
+
+class _Counting(FakeDevice):
+    """A GPU that counts what comes to it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.loads = 0
+
+    def load(self, address: int, size: int) -> object:
+        self.loads += 1
+        return super().load(address, size)
+
+
+EYES = Place("eyes", "cuda:0")
+BOTH = dict.fromkeys(Stage, (Place("both"),)) | {
+    Stage.IMAGE_ENCODER: (EYES,),
+    THINKER: (Place("both", "cuda:0"),),
+    TALKER: (Place("both", "cuda:1"),),
+}
+"""A worker with two GPUs, to each of which another worker's GPU sends."""
+
+
+def _seen(eyes: Transports, target: Stage, tensor: torch.Tensor) -> Parcel:
+    """What `eyes` sends to `target`, as it is before it is opened."""
+    sent = Embeddings(Media("k", "image"), cast(Array, tensor), text="")
+    parcel = eyes.pool(Stage.IMAGE_ENCODER, target, "both").pack(sent)
+    assert parcel is not None
+    return Parcel(parcel.head, parcel.slot, target)
+
+
+def _rows(transports: Transports, parcel: Parcel) -> torch.Tensor:
+    opened = transports.incoming.open(parcel)
+    assert isinstance(opened, Embeddings)
+    assert isinstance(opened.rows, torch.Tensor)
+    return opened.rows
+
+
+def test_each_stage_of_a_worker_with_two_gpus_gets_its_tensors_on_its_own(tmp_path: Path) -> None:
+    eyes = _transports("eyes", BOTH, lambda index: FakeDevice(tmp_path))
+    gpus = {index: _Counting(tmp_path) for index in (0, 1)}
+    both = _transports("both", BOTH, gpus.__getitem__)
+    rows = torch.arange(40, dtype=torch.float16).reshape(4, 10)
+    for target, loads in ((THINKER, (1, 0)), (TALKER, (1, 1)), (TALKER, (1, 2))):
+        assert torch.equal(_rows(both, _seen(eyes, target, rows)), rows)
+        assert (gpus[0].loads, gpus[1].loads) == loads
+    for nobody in (None, Stage.DECODE):
+        parcel = _seen(eyes, THINKER, rows)
+        with pytest.raises(TransferFailed, match="from GPU to GPU"):
+            both.incoming.open(Parcel(parcel.head, parcel.slot, nobody))
+    both.incoming.forget("eyes")
+    eyes.close()
+    both.close()
+
+
+@pytest.mark.gpu
+def test_each_stage_of_a_worker_with_two_real_gpus_gets_its_tensors_on_its_own() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    eyes = _transports("eyes", BOTH, LoopbackDevice)
+    both = _transports("both", BOTH, LoopbackDevice)
+    rows = torch.arange(40, dtype=torch.float16, device="cuda:0").reshape(4, 10)
+    for target, gpu in ((THINKER, "cuda:0"), (TALKER, "cuda:1")):
+        opened = _rows(both, _seen(eyes, target, rows))
+        assert opened.device == torch.device(gpu)
+        assert torch.equal(opened.cpu(), rows.cpu())
+    both.incoming.close()
+    eyes.close()
+    both.close()
+
+
+class _Stuck(FakeDevice):
+    """A GPU that does not let go of other processes' memory."""
+
+    def detach(self, address: int) -> None:
+        raise DeviceError("cuIpcCloseMemHandle: CUDA_ERROR_INVALID_VALUE")
+
+
+def test_memory_of_a_dead_sender_that_stays_mapped_costs_no_turn(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gpus = {index: _Stuck(tmp_path) for index in (0, 1)}
+    both = _transports("both", BOTH, gpus.__getitem__)
+    rows = torch.ones(4, 10)
+    for incarnation in range(2):
+        eyes = Transports(RUN, "eyes", incarnation, BOTH, "127.0.0.1", lambda index: FakeDevice(tmp_path))
+        eyes.start()
+        assert torch.equal(_rows(both, _seen(eyes, TALKER, rows)), rows)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "voice_app"):
+            both.incoming.forget("eyes")
+        assert [record.getMessage() for record in caplog.records] == [
+            f"GPU memory of eyes.{incarnation}, which is gone, stays mapped: "
+            "cuIpcCloseMemHandle: CUDA_ERROR_INVALID_VALUE"
+        ]
+        eyes.close()
+    both.incoming.close()
+    both.close()
+
+
+class _Full(FakeDevice):
+    """A GPU without room for what comes."""
+
+    def load(self, address: int, size: int) -> object:
+        raise DeviceError("the GPU is full")
+
+
+def test_a_full_gpu_fails_the_transfer_alone(tmp_path: Path) -> None:
+    eyes = _transports("eyes", BOTH, lambda index: FakeDevice(tmp_path))
+    gpus = {0: FakeDevice(tmp_path), 1: _Full(tmp_path)}
+    both = _transports("both", BOTH, gpus.__getitem__)
+    rows = torch.ones(4, 10)
+    with pytest.raises(TransferFailed, match="the GPU is full"):
+        both.incoming.open(_seen(eyes, TALKER, rows))
+    assert torch.equal(_rows(both, _seen(eyes, THINKER, rows)), rows)
+    eyes.close()
+    both.close()
 
 
 class _Alone(FakeDevice):

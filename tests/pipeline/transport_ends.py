@@ -93,7 +93,7 @@ class Mooncake(Ends):
 
 class CudaIpc(Ends):
     def device(self) -> Device:
-        return _LoopbackDevice(0)
+        return LoopbackDevice(0)
 
     def outgoing(self, classes: tuple[SlotClass, ...] = CLASSES) -> Outgoing:
         return CudaIpcOut(self.run, NODE, self.device(), classes=classes)
@@ -105,7 +105,7 @@ class CudaIpc(Ends):
         return torch.from_numpy(values.copy()).to("cuda:0")  # type: ignore[return-value]
 
 
-class _LoopbackDevice(CudaDevice):
+class LoopbackDevice(CudaDevice):
     """CUDA opens no handle in the process that made it; the tests have both ends in one."""
 
     _own: ClassVar[dict[bytes, int]] = {}

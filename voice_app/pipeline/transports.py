@@ -2,7 +2,7 @@
 
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from voice_app.errors import TransferFailed
 from voice_app.messages import Stage, StagePayload
@@ -57,6 +57,35 @@ class Arriving:
         return None
 
 
+class ArrivingOnGpus:
+    """An `Incoming` by CUDA IPC: a payload comes to be on the GPU of the stage that it is for."""
+
+    def __init__(self, run: str, devices: Mapping[Stage, Device]) -> None:
+        each = {id(device): CudaIpcIn(run, StagePayload, device) for device in devices.values()}
+        self._each = tuple(each.values())
+        self._of = {stage: each[id(device)] for stage, device in devices.items()}
+
+    def waits(self, slot: SlotRef) -> bool:
+        return False
+
+    def open(self, parcel: Parcel) -> object:
+        incoming = self._of.get(parcel.target) if parcel.target is not None else None
+        if incoming is None:
+            raise TransferFailed(f"nothing comes to {parcel.target or 'the client'} from GPU to GPU")
+        return incoming.open(parcel)
+
+    def done(self, slot: SlotRef) -> None:
+        return None  # What was opened is a copy.
+
+    def forget(self, sender: str) -> None:
+        for incoming in self._each:
+            incoming.forget(sender)
+
+    def close(self) -> None:
+        for incoming in self._each:
+            incoming.close()
+
+
 def _open_gpu(index: int) -> Device:
     # Imports torch, which a worker without a GPU may not need.
     return importlib.import_module("voice_app.pipeline.transport.cuda_device").CudaDevice(index)
@@ -99,9 +128,11 @@ class Transports:
         if TransportKind.MOONCAKE in self._kinds:
             self._mooncake = MooncakeOut(self._run, self._label, self._host)
             self.incoming.add(mooncake.PREFIX, MooncakeIn(self._run, StagePayload, self._host))
-        gpus = [c.target.gpu for c in self._in if c.transport is TransportKind.CUDA_IPC]
-        if gpus:
-            self.incoming.add(cuda_ipc.PREFIX, CudaIpcIn(self._run, StagePayload, self._gpu(gpus[0])))
+        devices = {
+            c.edge.target: self._gpu(c.target.gpu) for c in self._in if c.transport is TransportKind.CUDA_IPC
+        }
+        if devices:
+            self.incoming.add(cuda_ipc.PREFIX, ArrivingOnGpus(self._run, devices))
         for crossing in self._out:
             pool = self._pool(crossing)
             if pool is not None:

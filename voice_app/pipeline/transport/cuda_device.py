@@ -113,13 +113,15 @@ class CudaDevice:
         with self._current(), torch.cuda.stream(self._stream):
             for offset, tensor in tensors:
                 assert isinstance(tensor, torch.Tensor)
-                flat = tensor.contiguous()
+                with _out_of_memory():
+                    flat = tensor.contiguous()
                 self._copy(address + offset, flat.data_ptr(), flat.nbytes)
             self._wait()
 
     def load(self, address: int, size: int) -> object:
         with self._current(), torch.cuda.stream(self._stream):
-            loaded = torch.empty(size, dtype=torch.uint8, device=self._device)
+            with _out_of_memory():
+                loaded = torch.empty(size, dtype=torch.uint8, device=self._device)
             self._copy(loaded.data_ptr(), address, size)
             self._wait()
         return loaded
@@ -162,3 +164,12 @@ class CudaDevice:
             text = ctypes.c_char_p()
             self._driver["cuGetErrorName"](ctypes.c_int(code), ctypes.byref(text))
             raise DeviceError(f"{name}: {(text.value or b'unknown').decode()}")
+
+
+@contextmanager
+def _out_of_memory() -> Iterator[None]:
+    """What torch raises for a full GPU, as the transport knows it: one transfer fails."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise DeviceError(f"the GPU is full: {str(error).partition(chr(10))[0]}") from error

@@ -12,6 +12,8 @@ Pure, but for the `Device` that it is given: nothing here imports torch, or need
 """
 
 import base64
+import binascii
+import logging
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -26,6 +28,8 @@ from voice_app.pipeline.credits import SlotClass
 from voice_app.pipeline.transport.base import Parcel, SlotRef
 from voice_app.pipeline.transport.codec import ALIGN, Bytes, aligned, inline, read_inline
 from voice_app.pipeline.transport.pool import KB, MB, SlotPool
+
+log = logging.getLogger(__name__)
 
 PREFIX = "cuda-ipc://"
 
@@ -239,11 +243,18 @@ class CudaIpcIn:
 
     def forget(self, sender: str) -> None:
         for key in [key for key in self._attached if key[0].startswith(f"{sender}.")]:
-            self._device.detach(self._attached.pop(key))
+            self._detach(key)
 
     def close(self) -> None:
-        while self._attached:
-            self._device.detach(self._attached.popitem()[1])
+        for key in list(self._attached):
+            self._detach(key)
+
+    def _detach(self, key: tuple[str, str]) -> None:
+        try:
+            self._device.detach(self._attached.pop(key))
+        except DeviceError as error:
+            # No turn needs it any more; what stays mapped goes with this process.
+            log.warning("GPU memory of %s, which is gone, stays mapped: %s", key[0], error)
 
     def _locate(self, slot: SlotRef) -> int:
         found = _SEGMENT.fullmatch(slot.segment)
@@ -256,8 +267,16 @@ class CudaIpcIn:
         key = (found[2], found[3])
         address = self._attached.get(key)
         if address is None:
-            address = self._attached[key] = self._device.attach(base64.urlsafe_b64decode(found[3]))
+            address = self._attached[key] = self._device.attach(_handle(found[3]))
         return address + start + slot.offset
+
+
+def _handle(text: str) -> bytes:
+    """Raises TransferFailed."""
+    try:
+        return base64.urlsafe_b64decode(text)
+    except binascii.Error as error:
+        raise TransferFailed(f"{text!r} is no handle of GPU memory: {error}") from error
 
 
 class _Decoder:
