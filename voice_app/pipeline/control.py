@@ -107,11 +107,13 @@ class TurnFailed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class StageReport(msgspec.Struct, frozen=True, tag="load"):
-    """Worker to server: a stage's fill changed."""
+    """Worker to server: a stage's fill changed. `met`: turns that came to it for the first time since it last
+    told."""
 
     worker: str
     stage: Stage
     load: SchedulerLoad
+    met: tuple[TurnId, ...] = ()
 
 
 class HandOffStats(msgspec.Struct, frozen=True):

@@ -1,7 +1,6 @@
 """The server's side of every turn: sends the request in, hands events on, ends each turn once."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -113,8 +112,7 @@ class Coordinator:
     def route(self, request: TurnRequest, ready: Callable[[str], bool]) -> dict[Stage, str]:
         """The node of each stage that a new turn passes through; of replicas one that is `ready`."""
         stages = [stage for stage in graph.STAGES if request.speech or stage not in VOICE_STAGES]
-        turns = Counter(node for state in self._turns.values() for node in state.workers)
-        return self.replicas.choose(stages, ready, turns, self._loop.time())
+        return self.replicas.choose(stages, ready)
 
     def submit(self, request: TurnRequest, route: dict[Stage, str]) -> TurnStream:
         """Send a turn in along `route`; an older generation of it that runs is ended. Raises Overloaded,
@@ -135,6 +133,7 @@ class Coordinator:
         workers = frozenset(route.values())
         nodes = {stage: node for stage, node in route.items() if len(self._places[stage]) > 1}
         self._turns[turn] = state = _Turn(turn, stream, workers, False, not request.speech, deadline)
+        self.replicas.sent(turn, workers)
         self._outlet.open(turn, speech=request.speech, submitted=self._loop.time(), nodes=nodes)
         try:
             self._outlet.send(turn, request)
@@ -193,7 +192,7 @@ class Coordinator:
                 case StageReport() if message.worker not in self._workers:
                     continue  # It has died since.
                 case StageReport():
-                    self.replicas.reported(message.worker, message.stage, message.load)
+                    self.replicas.reported(message.worker, message.stage, message.load, message.met)
                 case _:
                     self._other(message)
 
@@ -247,6 +246,7 @@ class Coordinator:
     def _close(self, state: _Turn, error: VoiceAppError | None) -> None:
         state.deadline.cancel()
         del self._turns[state.turn]
+        self.replicas.ended(state.turn, state.workers)
         state.stream.end(error)
 
     def _timed_out(self, turn: TurnId) -> None:

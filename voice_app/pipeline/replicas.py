@@ -1,14 +1,29 @@
-"""Which replica of a worker a turn goes to. Pure: time is passed in."""
+"""Which replica of a worker a turn goes to. Pure."""
 
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from voice_app.messages import Stage
+from voice_app.messages import Stage, TurnId
 from voice_app.schedulers.base import SchedulerLoad
 
-UNSEEN_S = 0.5
-"""A turn shows in what its workers report after so long; until then it is counted where it was sent."""
+
+@dataclass(slots=True)
+class _Node:
+    """One replica, as far as is known here."""
+
+    loads: dict[Stage, SchedulerLoad] = field(default_factory=dict)
+    turns: set[TurnId] = field(default_factory=set)
+    """Those that are open and pass through it."""
+    unmet: set[TurnId] = field(default_factory=set)
+    """Those of them that none of its stages has told of: what they add to its load is still to come."""
+
+    @property
+    def busy(self) -> int:
+        """What it has to do. Reports come late, by more where there is much to do: no stage has more turns
+        than those that are open, whatever it told last, and one that nobody told of counts as well."""
+        met = len(self.turns) - len(self.unmet)
+        told = sum(min(load.waiting + load.running, met) for load in self.loads.values())
+        return len(self.unmet) + told
 
 
 @dataclass(slots=True)
@@ -16,56 +31,60 @@ class Replicas:
     """`places`: the nodes of each stage, as in the layout. Stages of one worker have the same nodes."""
 
     places: Mapping[Stage, tuple[str, ...]]
-    _loads: dict[str, dict[Stage, SchedulerLoad]] = field(default_factory=dict)
-    _sent: dict[str, deque[float]] = field(default_factory=dict)
+    _nodes: dict[str, _Node] = field(default_factory=dict)
 
-    def reported(self, node: str, stage: Stage, load: SchedulerLoad) -> None:
-        """A stage of `node` told its fill."""
-        self._loads.setdefault(node, {})[stage] = load
-
-    def down(self, node: str) -> None:
-        """`node` ended; what it told is no more."""
-        self._loads.pop(node, None)
-        self._sent.pop(node, None)
-
-    def choose(
-        self, stages: Collection[Stage], ready: Callable[[str], bool], turns: Mapping[str, int], now: float
-    ) -> dict[Stage, str]:
-        """The node of each of `stages` for a new turn at `now`, in seconds; the stages of one worker get
-        the same. Of replicas, one that is `ready`, if any is: the one with least to do, by its reports and
-        what was sent there since; among equals that with the fewest open `turns`."""
+    def choose(self, stages: Collection[Stage], ready: Callable[[str], bool]) -> dict[Stage, str]:
+        """The node of each of `stages` for a new turn; the stages of one worker get the same. Of replicas one
+        that is `ready`, if any is: that with least to do; among equals that with the fewest open turns."""
         chosen: dict[tuple[str, ...], str] = {}
         for stage in stages:
             nodes = self.places[stage]
             if nodes not in chosen:
-                chosen[nodes] = self._least(nodes, ready, turns, now)
+                chosen[nodes] = self._least(nodes, ready)
         return {stage: chosen[self.places[stage]] for stage in stages}
+
+    def sent(self, turn: TurnId, nodes: Iterable[str]) -> None:
+        """The turn is open, and passes through `nodes`."""
+        for node in nodes:
+            state = self._nodes.setdefault(node, _Node())
+            state.turns.add(turn)
+            state.unmet.add(turn)
+
+    def ended(self, turn: TurnId, nodes: Iterable[str]) -> None:
+        """The turn is over."""
+        for node in nodes:
+            state = self._nodes.get(node)
+            if state is not None:
+                state.turns.discard(turn)
+                state.unmet.discard(turn)
+
+    def reported(self, node: str, stage: Stage, load: SchedulerLoad, met: Iterable[TurnId] = ()) -> None:
+        """A stage of `node` told its fill, and which turns it met for the first time."""
+        state = self._nodes.setdefault(node, _Node())
+        state.loads[stage] = load
+        state.unmet.difference_update(met)
+
+    def down(self, node: str) -> None:
+        """`node` ended; what it told is no more."""
+        self._nodes.pop(node, None)
 
     def load(self) -> dict[Stage, SchedulerLoad]:
         """The fill of each stage that has told it, summed over its replicas."""
         total: dict[Stage, SchedulerLoad] = {}
-        for loads in self._loads.values():
-            for stage, load in loads.items():
+        for node in self._nodes.values():
+            for stage, load in node.loads.items():
                 total[stage] = _sum(total.get(stage, SchedulerLoad()), load)
         return total
 
-    def _least(
-        self, nodes: tuple[str, ...], ready: Callable[[str], bool], turns: Mapping[str, int], now: float
-    ) -> str:
+    def _least(self, nodes: tuple[str, ...], ready: Callable[[str], bool]) -> str:
         if len(nodes) == 1:
             return nodes[0]
-        node = min(
-            [node for node in nodes if ready(node)] or nodes,
-            key=lambda node: (self._busy(node, now), turns.get(node, 0)),
-        )
-        self._sent.setdefault(node, deque()).append(now)
-        return node
 
-    def _busy(self, node: str, now: float) -> int:
-        sent = self._sent.get(node, deque())
-        while sent and now - sent[0] >= UNSEEN_S:
-            sent.popleft()
-        return len(sent) + sum(load.waiting + load.running for load in self._loads.get(node, {}).values())
+        def has_to_do(node: str) -> tuple[int, int]:
+            state = self._nodes.get(node, _Node())
+            return state.busy, len(state.turns)
+
+        return min([node for node in nodes if ready(node)] or nodes, key=has_to_do)
 
 
 def _sum(one: SchedulerLoad, other: SchedulerLoad) -> SchedulerLoad:

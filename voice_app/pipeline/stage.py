@@ -25,6 +25,8 @@ _PRUNE_AT = 128
 """Payloads remembered per turn before those given back are forgotten."""
 
 Fail = Callable[[TurnId, VoiceAppError], None]
+Report = Callable[[Stage, SchedulerLoad, tuple[TurnId, ...]], None]
+"""Tells a stage's fill, and the turns that came to it since it last did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class StageRuntime:
         runner: AnyRunner,
         make_outlet: Callable[[Stage, Callable[[], None]], Outlet],
         fail: Fail,
-        report: Callable[[Stage, SchedulerLoad], None],
+        report: Report,
         broken: Callable[[], None],
     ) -> None:
         self.stage: Stage = stage
@@ -107,6 +109,7 @@ class StageRuntime:
         self._scheduler: StageScheduler = make_scheduler(graph.STAGES[stage], runner, self._outbox)
         self._report = report
         self._reported = (0.0, SchedulerLoad())
+        self._met: list[TurnId] = []
         self._broken = broken
         self._thread = threading.Thread(target=self._run, name=f"stage-{stage}", daemon=True)
 
@@ -180,6 +183,7 @@ class StageRuntime:
                 delivery.release()
                 return
             state = self._turns[turn] = _TurnIn()
+            self._met.append(turn)
         if state.done:
             delivery.release()
             return
@@ -230,7 +234,7 @@ class StageRuntime:
 
     def _load_due(self) -> float | None:
         told_at, told = self._reported
-        if self._scheduler.load() == told:
+        if not self._met and self._scheduler.load() == told:
             return None
         return max(0.0, told_at + REPORT_EVERY_S - time.monotonic())
 
@@ -239,6 +243,7 @@ class StageRuntime:
         if now - self._reported[0] < REPORT_EVERY_S:
             return
         load = self._scheduler.load()
-        if load != self._reported[1]:
+        if self._met or load != self._reported[1]:
             self._reported = (now, load)
-            self._report(self.stage, load)
+            self._report(self.stage, load, tuple(self._met))
+            self._met.clear()

@@ -187,8 +187,8 @@ class Worker:
     def _progress(self, text: str) -> None:
         self._tell(WorkerProgress(self._config.name, text))
 
-    def _report_load(self, stage: Stage, load: SchedulerLoad) -> None:
-        self._tell(StageReport(self._config.name, stage, load))
+    def _report_load(self, stage: Stage, load: SchedulerLoad, met: tuple[TurnId, ...]) -> None:
+        self._tell(StageReport(self._config.name, stage, load, met))
 
 
 def main() -> int:
