@@ -171,6 +171,9 @@ class TurnRequest(msgspec.Struct, frozen=True, tag="turn_request"):
     """Bound on the talker's frames."""
     now: str | None = None
     """The user's local date and time, ISO 8601; None: the server's clock."""
+    unsaid: str = ""
+    """The rest of the answer that the user's sound cut off: it is said if the sound turns out to hold no
+    words. For packs that tell the user's words."""
 
     def __post_init__(self) -> None:
         """Raises InputError that names the field."""
@@ -236,6 +239,7 @@ class PromptParams(msgspec.Struct, frozen=True):
     results: tuple[str, ...] = ()
     """What functions gave, where it is their results that are to be answered."""
     now: str | None = None
+    unsaid: str = ""
 
 
 class Embeddings(msgspec.Struct, frozen=True, tag="embeddings"):

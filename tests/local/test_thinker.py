@@ -237,6 +237,26 @@ def test_silence_is_not_answered(brain: PackagedBrain, thinker: Thinker) -> None
     assert talks.replies[turn] == Reply(finish_reason="silence")
 
 
+@pytest.mark.parametrize(("words", "resumed"), [("", True), ("What is two plus two?", False)])
+def test_a_sound_without_words_lets_the_answer_go_on(
+    brain: PackagedBrain, thinker: Thinker, words: str, resumed: bool
+) -> None:
+    speech, rest = Media("speech", "audio"), "and the moon follows it around the sun."
+    heard = tuple(brain.encode(words))
+    talks = Talks(thinker)
+    turn = talks.ask(
+        "one",
+        brain.frame.spans([*by_turns("Tell me of the earth.", "The earth turns,"), Turn("user", (speech,))]),
+        [Embeddings(speech, brain.embed(heard) if words else np.zeros((0, 576), np.float32), ids=heard)],
+        unsaid=rest,
+    )
+    talks.run()
+    reply = talks.replies[turn]
+    assert brain.tokens.decode(reply.ids) == (rest if resumed else "2 plus 2 is 4.")
+    assert reply.finish_reason == "stop"
+    assert len(reply.vectors) == len(reply.ids), "the talker speaks it"
+
+
 def test_too_much_at_once_is_refused(brain: PackagedBrain, thinker: Thinker) -> None:
     talks = Talks(thinker)
     turn = talks.ask("one", brain.frame.spans(by_turns("word " * 3000)))

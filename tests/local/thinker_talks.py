@@ -73,10 +73,11 @@ class Talks:
         *,
         now: str | None = None,
         sampling: Sampling = DEFAULT,
+        unsaid: str = "",
     ) -> TurnId:
         turn = TurnId(name, name)
         self.replies[turn] = Reply()
-        params = PromptParams(sampling=sampling, greedy=sampling == DEFAULT, now=now)
+        params = PromptParams(sampling=sampling, greedy=sampling == DEFAULT, now=now, unsaid=unsaid)
         for payload in (PromptIds(tuple(spans), params), *media):
             self.scheduler.receive(StageInput(turn, payload, speech=True))
         return turn

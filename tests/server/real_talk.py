@@ -72,6 +72,10 @@ class Caller:
     def of(self, kind: str) -> list[tuple[float, Any]]:
         return [(at, event) for at, event in self.events if event.type == kind]
 
+    def position(self, event: object) -> int:
+        """Where among all that came `event` is."""
+        return next(place for place, (_, found) in enumerate(self.events) if found is event)
+
     def voice(self) -> np.ndarray:
         """All audio so far: [n] int16 at 24 kHz."""
         pieces = [base64.b64decode(event.delta) for _, event in self.of("response.output_audio.delta")]

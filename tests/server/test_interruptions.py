@@ -12,6 +12,7 @@ from virtual_talk import LONG, LoudnessDetector, VirtualTalk, answering, talk
 
 from voice_app import messages as m
 from voice_app.server.protocol.config import AudioInput
+from voice_app.server.session.actions import Count, Tally
 from voice_app.server.session.microphone import Microphone
 from voice_app.server.settings import TalkSettings
 
@@ -234,3 +235,104 @@ class JudgedFrames(Microphone):
 
     def cut(self, start_ms: int, end_ms: int) -> np.ndarray:
         return np.zeros(0, np.int16)
+
+
+def coughing(request: m.TurnRequest):
+    """Answers a question with `LONG`; says what was left unsaid where the user's sound holds no words."""
+    if len(request.messages) == 1:
+        return spoken(LONG, heard="tell me something")
+    return spoken(request.unsaid, heard="") if request.unsaid else spoken("", heard="")
+
+
+def outcomes(t: VirtualTalk) -> list[str]:
+    """What became of the sounds over replies."""
+    counted = [action for _, action in t.actions if isinstance(action, Count)]
+    return [count.label for count in counted if count.tally is Tally.OVERLAP]
+
+
+@pytest.mark.parametrize(
+    "settings", [TalkSettings(), TalkSettings(speculate_ms=None), TalkSettings(interrupt_ms=0)]
+)
+def test_a_reply_that_a_noise_interrupted_goes_on_where_it_was_heard(settings: TalkSettings):
+    t = VirtualTalk(coughing, settings)
+    t.speak(1)
+    t.silence(2)
+    t.clear()
+    t.speak(0.8)
+    t.silence(6)
+    order = [
+        "input_audio_buffer.speech_started",
+        "response.done",
+        "conversation.item.truncated",
+        "input_audio_buffer.speech_stopped",
+        "input_audio_buffer.committed",
+        "response.created",
+        "response.done",
+    ]
+    assert [kind for kind in t.kinds if kind in order] == order, "as after any interruption"
+    cut, resumed = (event["response"] for event in t.events("response.done"))
+    heard, rest = (done["output"][0]["content"][0]["transcript"] for done in (cut, resumed))
+    assert (cut["status"], resumed["status"]) == ("cancelled", "completed")
+    assert heard
+    assert f"{heard} {rest}" == LONG, "no word twice, none lost"
+    assert cut["output"][0]["id"] != resumed["output"][0]["id"]
+    assert outcomes(t) == ["interruption", "resumed"]
+    t.say("And then?")
+    t.send("response.create")
+    assert [text for role, text in t.history() if role == "assistant"] == [heard, rest]
+    assert ("user", "<speech>") not in t.history(), "the noise is no part of the talk"
+    t.wait(1)
+    t.checker.finish()
+
+
+def test_what_the_client_says_it_played_counts_for_what_is_resumed():
+    t = VirtualTalk(coughing)
+    t.speak(1)
+    t.silence(2)
+    t.speak(0.6)
+    item = t.last("conversation.item.truncated")["item_id"]
+    t.send("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=650)
+    t.silence(6)
+    assert t.requests[-1][1].unsaid == LONG.removeprefix("one two ")
+    t.checker.finish()
+
+
+def test_a_reply_may_be_resumed_more_than_once():
+    t = VirtualTalk(coughing)
+    t.speak(1)
+    t.silence(1.5)
+    for _ in range(2):
+        t.speak(0.6)
+        t.silence(1.2)
+    t.silence(6)
+    said = [e["response"]["output"][0]["content"][0]["transcript"] for e in t.events("response.done")]
+    assert len(said) == 3
+    assert all(said)
+    assert " ".join(said) == LONG
+    t.checker.finish()
+
+
+@pytest.mark.parametrize("settings", [TalkSettings(resumes=False), TalkSettings(transcribes=False)])
+def test_nothing_is_resumed_where_that_is_off_or_nobody_tells_words(settings: TalkSettings):
+    t = VirtualTalk(coughing, settings)
+    t.speak(1)
+    t.silence(2)
+    t.speak(0.8)
+    t.silence(3)
+    assert not any(request.unsaid for _, request in t.requests)
+    assert outcomes(t) == ["interruption"]
+
+
+def test_only_the_turn_that_interrupted_resumes():
+    """Words are answered, and no later noise takes up what they cut off."""
+    t = VirtualTalk(lambda request: spoken(LONG if len(request.messages) == 1 else "Fine.", heard="stop"))
+    t.speak(1)
+    t.silence(2)
+    t.speak(0.8)
+    t.silence(3)
+    assert t.requests[-1][1].unsaid, "it was not known that these would be words"
+    assert t.last("response.done")["response"]["output"][0]["content"][0]["transcript"] == "Fine."
+    assert outcomes(t) == ["interruption"]
+    t.speak(0.8)
+    t.silence(3)
+    assert t.requests[-1][1].unsaid == ""

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import pytest_asyncio
 from openai.types.realtime import RealtimeConversationItemUserMessageParam, RealtimeFunctionToolParam
@@ -117,9 +118,7 @@ async def test_an_interruption_with_truncate(caller: Caller):
         item_id=first.item_id, content_index=0, audio_end_ms=max(0, cut.audio_end_ms - 20)
     )
     answer = await caller.until("response.created", position)
-    done = await caller.until(
-        "response.done", caller.events.index(next(e for e in caller.events if e[1] is answer))
-    )
+    done = await caller.until("response.done", caller.position(answer))
     assert done.response.status == "completed"
     assert started.item_id != first.item_id
     await caller.talk.conversation.item.retrieve(item_id=first.item_id)
@@ -129,6 +128,27 @@ async def test_an_interruption_with_truncate(caller: Caller):
     )
     assert told.startswith(kept)
     assert len(kept) < len(told) or cut.audio_end_ms > 3_000
+
+
+async def test_a_noise_that_interrupts_is_not_answered_and_the_answer_goes_on(caller: Caller):
+    """The detector takes it for speech, the recogniser finds no words in it."""
+    await say(caller, "Tell me why the sky is blue and why the sea is salty.")
+    await caller.talk.response.create()
+    first = await caller.until("response.output_audio.delta")
+    hiss = (6_000 * np.random.default_rng(1).standard_normal(int(0.8 * 24_000))).astype("<i2")
+    await caller.speak(silence(0.5), hiss, silence(1.5))
+    cut = await caller.until("response.done")
+    position = caller.position(cut)
+    assert cut.response.status == "cancelled"
+    await caller.until("input_audio_buffer.committed", position)
+    resumed = await caller.until("response.done", position + 1)
+    assert resumed.response.status == "completed"
+    told = words(
+        (at, e) for at, e in caller.of("response.output_audio_transcript.delta") if e.item_id == first.item_id
+    )
+    heard, rest = (done.response.output[0].content[0].transcript for done in (cut, resumed))
+    assert rest, "there was something left to say"
+    assert f"{heard} {rest}".split() == told.split()
 
 
 async def test_a_tool_call(caller: Caller):

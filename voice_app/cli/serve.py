@@ -47,6 +47,11 @@ def add_parser(commands) -> None:
         help="speech that interrupts an answer whatever its words are; 0: any does (default: 400)",
     )
     turns.add_argument(
+        "--no-reply-resume",
+        action="store_true",
+        help="an answer that a sound without words interrupted is not taken up again",
+    )
+    turns.add_argument(
         "--turn-model", type=Path, metavar="FILE", help="smart-turn for semantic_vad (default: its own)"
     )
     keeping = parser.add_argument_group("keeping talks")
@@ -77,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
             speculate_ms=None if arguments.no_speculation else TalkSettings().speculate_ms,
             onset_ms=arguments.min_speech,
             interrupt_ms=arguments.interrupt_after,
+            resumes=not arguments.no_reply_resume,
         ),
     )
     config = msgspec.structs.replace(

@@ -15,8 +15,9 @@ class TalkSettings:
     `lead_s`: audio is sent at most so far ahead of the listener's ear. `speculate_ms`: silence after which
     the work on a turn starts (None: when the turn is over). `onset_ms`: sound of this length is speech.
     `interrupt_ms`: speech of this length interrupts a reply (0: any); shorter speech is judged by its words
-    where the pack tells them (`transcribes`), else passed over. `semantic_vad`: a model says whether a turn
-    sounds complete. `audio_kept_s`: seconds of the user's recordings that a talk keeps. `prompt_tokens`:
+    where the pack tells them (`transcribes`), else passed over. `resumes`: a reply that a sound without
+    words interrupted is taken up again, where the pack tells words. `semantic_vad`: a model says whether a
+    turn sounds complete. `audio_kept_s`: seconds of the user's recordings that a talk keeps. `prompt_tokens`:
     about so many of the conversation are in a prompt at most. `stand_in_voices`: names (in lower case) of
     voices elsewhere, which stand for the pack's own."""
 
@@ -27,6 +28,7 @@ class TalkSettings:
     onset_ms: int = 60
     interrupt_ms: int = 400
     transcribes: bool = True
+    resumes: bool = True
     semantic_vad: bool = False
     audio_kept_s: float = 120.0
     session_s: float = 3600.0

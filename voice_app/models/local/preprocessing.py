@@ -131,4 +131,5 @@ def _params(request: TurnRequest) -> PromptParams:
         tool_choice=request.tool_choice,
         results=open_results(request.messages),
         now=request.now,
+        unsaid=request.unsaid,
     )

@@ -83,9 +83,10 @@ class Thinker:
         joined = JoinedPrompt(inputs, self._engine.width)
         turns = joined.turns(self._tokens.decode)
         if not params.results:
-            if not turns or (turns[-1].spoke and not turns[-1].words):
-                return NoAnswer("silence")
-            if call := demanded_call(turns[-1].words, params.tools, params.tool_choice):
+            if _silent(turns):
+                if not params.unsaid:
+                    return NoAnswer("silence")
+            elif call := demanded_call(turns[-1].words, params.tools, params.tool_choice):
                 return NoAnswer("tool_call", call)
         sampling = self._sampling(params.sampling, params.greedy)
         max_tokens = min(sampling.max_tokens or self._style.max_tokens, self._style.max_tokens)
@@ -148,9 +149,12 @@ class Thinker:
         )
 
     def _known(self, turns: Sequence[UserTurn], params: PromptParams) -> str | None:
-        """The answer where a rule has it: to what functions gave, or to a question for a built-in one."""
+        """The answer where a rule has it: to what functions gave, to a mere noise, or to a question for a
+        built-in one."""
         if params.results:
             return spoken_results(params.results)
+        if _silent(turns):
+            return params.unsaid
         *earlier, last = turns
         said = [turn.words for turn in earlier]
         result = plan(last.words, _user_time(params.now), said, last.seen, self._style.functions)
@@ -222,6 +226,11 @@ class Thinker:
 def _answer(prompt: Prompt) -> _Answer:
     assert isinstance(prompt.state, _Answer)
     return prompt.state
+
+
+def _silent(turns: Sequence[UserTurn]) -> bool:
+    """The user's last sound held no words."""
+    return not turns or (turns[-1].spoke and not turns[-1].words)
 
 
 def _user_time(now: str | None) -> datetime:

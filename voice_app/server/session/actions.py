@@ -92,7 +92,8 @@ class Tally(StrEnum):
     RESPONSE = "response"
     """completed, cancelled, incomplete or failed."""
     OVERLAP = "overlap"
-    """Speech over a reply: interruption or passed (a noise, a back-channel)."""
+    """Speech over a reply: interruption or passed (a noise, a back-channel); and resumed: what interrupted
+    held no words, and the reply goes on."""
     ERROR = "error"
     """The code of an error that the client was told."""
 

@@ -59,6 +59,11 @@ class Spoken(msgspec.Struct, tag="spoken"):
         position = bisect_right(self.marks, self.cut_s + 0.00099, key=itemgetter(1))
         return self.text[: self.marks[position - 1][0]] if position else ""
 
+    @property
+    def unheard(self) -> str:
+        """The text after that, as far as it is known."""
+        return self.text[len(self.heard) :].strip()
+
 
 Content = Text | Recording | Picture | Spoken
 

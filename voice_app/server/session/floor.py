@@ -23,6 +23,7 @@ from voice_app.server.session.hearing import Hearing
 from voice_app.server.session.item_wire import item_events
 from voice_app.server.session.microphone import Microphone
 from voice_app.server.session.replies import Replies
+from voice_app.server.session.response import Response
 from voice_app.server.session.spec import response_spec
 from voice_app.server.session.transcripts import Transcripts
 from voice_app.server.session.words import is_back_channel
@@ -63,6 +64,8 @@ class Floor:
         """When the speech of the user's last turn ended."""
         self._due: str | None = None
         """A turn of the user (its item) that is answered when the reply in progress is done."""
+        self._cut_off: Response | None = None
+        """The reply that the user's present turn interrupted."""
 
     @property
     def in_pipeline(self) -> set[m.TurnId]:
@@ -101,6 +104,7 @@ class Floor:
         """The client ends the turn. Raises ProtocolError."""
         samples, actions = self._hearing.commit(now)
         self._do(actions, now)
+        self._cut_off = None
         item = self._commit(samples)
         self._transcripts.want(item, now)
 
@@ -133,7 +137,7 @@ class Floor:
                 self._look_early()
             case turns.Interrupt():
                 self._due = None
-                self.replies.interrupt(now)
+                self._cut_off = self.replies.interrupt(now)
                 self._context.act(Observe(Measure.INTERRUPTION, now - self._held_at))
                 self._context.act(Count(Tally.OVERLAP, "interruption"))
                 self.settle(now)
@@ -166,7 +170,17 @@ class Floor:
             self._seen = self.camera.frames()
             content = self._content(self._hearing.cut(start_ms, end_ms))
             heard = MessageItem(self.user_item, "user", content)
-            self.replies.speculate([*self.recent(), heard], response_spec(self._config), self.user_item)
+            items = [*self.recent(), heard]
+            self.replies.speculate(items, response_spec(self._config), self.user_item, self._unsaid)
+
+    @property
+    def _unsaid(self) -> str:
+        """What the user has not heard of the reply that the present turn interrupted. The client may still
+        say (`conversation.item.truncate`) how much it played: that is counted, as far as it came by now."""
+        settings, cut_off = self._context.settings, self._cut_off
+        if cut_off is None or cut_off.spoken is None or not (settings.resumes and settings.transcribes):
+            return ""
+        return cut_off.spoken.unheard
 
     @property
     def _answers_turns(self) -> bool:
@@ -181,6 +195,7 @@ class Floor:
             self._due = item.id
         else:
             self._answer(item.id, now)
+        self._cut_off = None
 
     def _end_silence(self, start_ms: int, end_ms: int, now: float) -> None:
         """Nobody spoke: the model is asked to speak first, not what it makes of the silence."""
@@ -228,7 +243,8 @@ class Floor:
             self._context.send([too_many_responses()])
             return
         if not self.replies.promote(item_id, now, self._spoke_until):
-            self.replies.reply(self.recent(), response_spec(self._config), item_id, now, self._spoke_until)
+            spec = response_spec(self._config)
+            self.replies.reply(self.recent(), spec, item_id, now, self._spoke_until, self._unsaid)
 
     def asked(self, item_id: str | None) -> None:
         """The client asks for a response itself, which will tell the words of `item_id`."""

@@ -23,9 +23,11 @@ QUEUED_S = 4.0
 
 
 class Job:
-    """`heard_item`: the user's item whose words it tells."""
+    """`resumes`: if the user's sound holds no words, it says the rest of the reply that the sound cut off."""
 
-    def __init__(self, turn: m.TurnId, spec: ResponseSpec, context: Context) -> None:
+    def __init__(
+        self, turn: m.TurnId, spec: ResponseSpec, context: Context, *, resumes: bool = False
+    ) -> None:
         self.turn = turn
         self.spec = spec
         self.response: Response | None = None
@@ -33,7 +35,9 @@ class Job:
         self.made = False
         """The pipeline has made all of it."""
         self._context = context
+        self._resumes = resumes
         self._heard_item: str | None = None
+        """The user's item whose words it tells."""
         self._held: list[m.TurnEvent] = []
         self._finish_reason = "stop"
         self._asked_at = 0.0
@@ -83,6 +87,8 @@ class Job:
         match event:
             case m.Transcript(text):
                 heard(self._context, self._heard_item, text)
+                if self._resumes and not text:
+                    self._context.act(Count(Tally.OVERLAP, "resumed"))
             case m.TextDelta(text, token_ids):
                 response.output_tokens += len(token_ids)
                 if text:

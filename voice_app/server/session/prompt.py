@@ -24,10 +24,10 @@ from voice_app.server.sound import EAR_RATE
 
 
 def request(
-    turn: m.TurnId, items: Iterable[Item], spec: ResponseSpec, settings: TalkSettings
+    turn: m.TurnId, items: Iterable[Item], spec: ResponseSpec, settings: TalkSettings, unsaid: str = ""
 ) -> m.TurnRequest:
     """The turn that answers `items` as `spec` says. Of all pictures, the newest are in it; a voice of another
-    service is the pack's own."""
+    service is the pack's own. `unsaid`: the rest of the answer that the last item cut off."""
     limit = spec.max_tokens if isinstance(spec.max_tokens, int) else None
     return m.TurnRequest(
         turn=turn,
@@ -38,6 +38,7 @@ def request(
         sampling=msgspec.structs.replace(spec.sampling, max_tokens=limit),
         tools=spec.tools,
         tool_choice=spec.tool_choice,
+        unsaid=unsaid,
     )
 
 

@@ -88,14 +88,14 @@ class Replies:
 
     # ----------------------------------------------------------------------------------- what is begun
 
-    def speculate(self, items: Iterable[Item], spec: ResponseSpec, turn: str) -> None:
+    def speculate(self, items: Iterable[Item], spec: ResponseSpec, turn: str, unsaid: str = "") -> None:
         """Start the work on the turn named `turn`, which may not be over; each time that this is done again
-        raises its generation."""
+        raises its generation. `unsaid`: the rest of the answer that the turn cut off."""
         self.drop_speculation()
         before = self._speculated
         generation = before.generation + 1 if before is not None and before.turn == turn else 0
         self._speculated = m.TurnId(self._context.session_id, turn, generation)
-        self._speculation = self._submit(items, spec, self._speculated)
+        self._speculation = self._submit(items, spec, self._speculated, unsaid)
 
     def drop_speculation(self) -> None:
         """Forget it, if there is one."""
@@ -121,15 +121,16 @@ class Replies:
         heard_item: str | None,
         now: float,
         spoke_until: float | None = None,
+        unsaid: str = "",
     ) -> Response:
         """Answer `items`; `heard_item`: the last of them, whose words the pipeline may tell. `spoke_until`:
-        when the user's speech ended, None where the client asks."""
+        when the user's speech ended, None where the client asks. `unsaid`: as in `speculate`."""
         turn = m.TurnId(self._context.session_id, self._context.new_id("turn"))
-        return self._begin(self._submit(items, spec, turn), heard_item, now, spoke_until)
+        return self._begin(self._submit(items, spec, turn, unsaid), heard_item, now, spoke_until)
 
-    def _submit(self, items: Iterable[Item], spec: ResponseSpec, turn: m.TurnId) -> Job:
-        job = self._jobs[turn] = Job(turn, spec, self._context)
-        self._context.act(Submit(prompt.request(turn, items, spec, self._context.settings)))
+    def _submit(self, items: Iterable[Item], spec: ResponseSpec, turn: m.TurnId, unsaid: str) -> Job:
+        job = self._jobs[turn] = Job(turn, spec, self._context, resumes=bool(unsaid))
+        self._context.act(Submit(prompt.request(turn, items, spec, self._context.settings, unsaid)))
         return job
 
     def _begin(self, job: Job, heard_item: str | None, now: float, spoke_until: float | None) -> Response:
@@ -200,12 +201,14 @@ class Replies:
             self._held = False
             self._context.act(ReleaseAudio())
 
-    def interrupt(self, now: float) -> None:
-        """The user took the floor: the reply's work and audio end here."""
+    def interrupt(self, now: float) -> Response | None:
+        """The user took the floor: the reply's work and audio end here. Gives the reply."""
         job = self._playing or self._active_job()
-        if job is not None:
-            self._stop(job)
-            job.interrupt(now)
+        if job is None:
+            return None
+        self._stop(job)
+        job.interrupt(now)
+        return job.response
 
     def cancel(self, response: Response) -> None:
         """The client wants no more of it."""
