@@ -70,7 +70,8 @@ async def test_a_key_has_so_many_talks():
         wire_client(port, additional_headers=headers),
         connect(f"ws://127.0.0.1:{port}/v1/realtime", additional_headers=headers) as second,
     ):
-        assert json.loads(await second.recv())["error"]["code"] == "server_full"
+        error = json.loads(await second.recv())["error"]
+        assert (error["type"], error["code"]) == ("server_error", "server_full")
         with pytest.raises(ConnectionClosed) as closed:
             await second.recv()
     assert closed.value.rcvd

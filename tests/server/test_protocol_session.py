@@ -165,6 +165,7 @@ def test_voices_of_other_services_are_the_packs_own(
 def test_the_session_ends_at_its_time():
     t = VirtualTalk(answer, TalkSettings(session_s=60))
     t.silence(61)
-    assert t.last("error")["error"]["code"] == "session_expired"
+    error = t.last("error")["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "session_expired")
     assert t.closed
     assert t.closed.code == 1001

@@ -77,15 +77,15 @@ async def serve_talk(socket: WebSocket, hub: Hub, dialect: Dialect | None = None
         await hub.admission.enter(key.name, key.limits.sessions)
     except Full as full:
         hub.metrics.refused.labels("full").inc()
-        await _turn_away(socket, 1013, "server_full", str(full))
+        await _turn_away(socket, 1013, SERVER_ERROR, "server_full", str(full))
         return
     try:
         await Connection(StarletteSocket(socket), socket.query_params, hub, key, dialect).run(config)
     except NoSuchTalk as error:
-        await _turn_away(socket, 1008, "session_expired", str(error))
+        await _turn_away(socket, 1008, INVALID_REQUEST, "session_expired", str(error))
     except StoreError as error:
         hub.metrics.refused.labels("store").inc()
-        await _turn_away(socket, 1013, error.code, error.message)
+        await _turn_away(socket, 1013, SERVER_ERROR, error.code, error.message)
     finally:
         hub.admission.leave(key.name)
 
@@ -111,8 +111,8 @@ async def _who(socket: WebSocket, hub: Hub, subprotocols: list[str]) -> tuple[au
     return found
 
 
-async def _turn_away(socket: WebSocket, code: int, error_code: str, message: str) -> None:
-    event = events.error(SERVER_ERROR, error_code, message)
+async def _turn_away(socket: WebSocket, code: int, kind: str, error_code: str, message: str) -> None:
+    event = events.error(kind, error_code, message)
     try:
         await socket.send_text(json.dumps({**event, "event_id": new_id("event")}))
         await socket.close(code, message[:120])
