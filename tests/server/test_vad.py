@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import webrtcvad
 
 from voice_app import audio
 from voice_app.server.protocol.config import AudioInput, PcmFormat, ServerVad
@@ -61,6 +62,36 @@ def test_a_short_burst_has_a_short_overhang():
     since = next(i for i in range(52, 100) if not said[i])
     assert silent[since] <= (since + 1 - 52) * FRAME_MS
     assert set(silent[since + 1 :]) == {FRAME_MS}
+
+
+def in_frames(sound: np.ndarray) -> list[bytes]:
+    pcm, step = audio.to_pcm16(sound.astype(np.float32)), 2 * FRAME_SAMPLES
+    return [pcm[i : i + step] for i in range(0, len(pcm) - step + 1, step)]
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.75, 0.9])
+@pytest.mark.parametrize("level", [0.0, 0.0001, 0.0003, 0.001, 0.003])
+def test_a_quiet_room_is_no_speech_from_the_first_frame_on(threshold: float, level: float):
+    for seed in range(10):
+        detector = WebRtcDetector(threshold)
+        noise = np.random.default_rng([seed, 3]).normal(0, level, 16_000)
+        assert not any(detector.is_speech(frame) for frame in in_frames(noise))
+
+
+@pytest.mark.parametrize("gain", [1.0, 0.1, 0.03])
+@pytest.mark.parametrize("number", ALL)
+def test_faint_speech_is_heard_as_soon_as_by_a_detector_that_knows_no_room(number: int, gain: float):
+    """Up to 30 dB quieter than it was recorded, in digital silence, in which a fresh detector is right."""
+    frames, _ = cut_off(NAMES[number], seconds_of_silence=0.0)
+    speech = gain * np.frombuffer(b"".join(frames), "<i2").astype(np.float32) / 32768
+    silent = np.abs(speech) < gain * 0.002
+    sound = in_frames(np.where(silent, 0.0, speech))
+    ours, fresh = WebRtcDetector(0.5), webrtcvad.Vad(2)
+    heard = [ours.is_speech(frame) for frame in sound]
+    by_fresh = [fresh.is_speech(frame, 16_000) for frame in sound]
+    assert any(by_fresh)
+    assert heard.index(True) <= by_fresh.index(True) + 1
+    assert sum(heard) >= sum(by_fresh) - 2
 
 
 def test_the_microphone_tells_of_the_hidden_silence_once():

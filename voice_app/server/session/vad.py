@@ -1,7 +1,9 @@
 """Is this 20 ms of sound speech? WebRTC's detector, behind the one method that the session calls."""
 
+from functools import cache
 from typing import Protocol
 
+import numpy as np
 import webrtcvad
 
 FRAME_MS = 20
@@ -14,6 +16,10 @@ _OVERHANG_FRAMES = ((4, 7), (4, 7), (3, 5), (3, 5))
 """WebRTC's detector goes on saying "speech" for so many frames of 20 ms after the last in which it found
 any: by mode, after a burst of at most `_BURST_FRAMES` and after a longer one (kOverHangMax1*, kOverHangMax2*
 and kMaxSpeechFrames in its vad_core)."""
+ROOM_LEVEL = 0.003
+"""Standard deviation of a quiet room's sound, of full scale 1: -50 dB."""
+ROOM_FRAMES = 25
+"""After half a second the detector knows the room."""
 
 
 class SpeechDetector(Protocol):
@@ -29,11 +35,17 @@ class SpeechDetector(Protocol):
 
 
 class WebRtcDetector:
-    """`threshold` in [0, 1] as the protocol has it: higher needs clearer speech (WebRTC's modes 0 to 3)."""
+    """`threshold` in [0, 1] as the protocol has it: higher needs clearer speech (WebRTC's modes 0 to 3).
+
+    A fresh one takes the first 80 ms of any steady sound for speech, down to -65 dB, which would be a turn of
+    nobody at the beginning of each talk; so it begins in a quiet room. From 0.5 on, what is quieter than that
+    is no speech from the first frame on; what is louder, it has to get used to."""
 
     def __init__(self, threshold: float) -> None:
         mode = min(3, int(threshold * 4))
         self._vad = webrtcvad.Vad(mode)
+        for frame in _quiet_room():
+            self._vad.is_speech(frame, 16_000)
         self._after_burst, self._after_more = _OVERHANG_FRAMES[mode]
         self._run = 0
         """Frames in a row that were called speech."""
@@ -54,3 +66,10 @@ class WebRtcDetector:
         if self._run > _BURST_FRAMES + self._after_more:
             return self._after_more
         return self._after_burst if self._run > self._after_burst else 0
+
+
+@cache
+def _quiet_room() -> list[bytes]:
+    """`ROOM_FRAMES` frames of it."""
+    noise = np.random.default_rng(0).normal(0, ROOM_LEVEL, (ROOM_FRAMES, FRAME_SAMPLES))
+    return [frame.tobytes() for frame in (noise * 32767).astype("<i2")]
