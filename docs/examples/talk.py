@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 
 async def main(question: str, answer: str, server: str = "ws://127.0.0.1:8000/v1") -> None:
     samples, rate = soundfile.read(question, dtype="float32", always_2d=True)
-    samples = soxr.resample(samples.mean(axis=1), rate, 24_000)
+    samples = soxr.resample(samples.mean(axis=1), rate, 24_000).clip(-1, 1)
     sound = bytearray()
     client = AsyncOpenAI(api_key="none", websocket_base_url=server)
     async with client.realtime.connect(model="voice-app") as talk:

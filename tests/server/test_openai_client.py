@@ -1,12 +1,15 @@
 """The stock openai client, unmodified, against a real server."""
 
+import asyncio
 import base64
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+import soxr
 from fake_pipeline import FakePipeline, spoken, written
 from openai import AsyncOpenAI
 from running_server import server
@@ -15,6 +18,7 @@ from voice_app import messages as m
 from voice_app.server.settings import ServerSettings, TalkSettings
 
 SPEECH = Path(__file__).parents[1] / "data" / "spoken"
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "talk.py"
 FAST = ServerSettings(talk=TalkSettings(lead_s=1e9))
 
 
@@ -87,3 +91,20 @@ async def test_a_spoken_turn(client: AsyncOpenAI, pipeline: FakePipeline):
     heard = pipeline.turns[-1].request.messages[-1].parts[0]
     assert isinstance(heard, m.AudioPart)
     assert 0.9 < len(heard.samples) / 16_000 / (len(samples) / rate) < 1.5
+
+
+async def test_the_example_sends_loud_sound_without_wrapping(pipeline: FakePipeline, tmp_path: Path):
+    """A resampler's ripple goes beyond full scale, where 16 bits turn a peak into its opposite."""
+    square = np.where(np.arange(44_100) % 441 < 220, 1.0, -1.0)
+    question, answer = tmp_path / "question.wav", tmp_path / "answer.wav"
+    soundfile.write(question, square, 44_100, subtype="FLOAT")
+    async with server(pipeline, FAST) as port:
+        url = f"ws://127.0.0.1:{port}/v1"
+        run = await asyncio.create_subprocess_exec(sys.executable, EXAMPLE, question, answer, url)
+        assert await asyncio.wait_for(run.wait(), 60) == 0
+    [sent] = [part for part in pipeline.turns[0].request.messages[-1].parts if isinstance(part, m.AudioPart)]
+    meant = soxr.resample(square, 44_100, sent.sample_rate)
+    assert len(sent.samples) == pytest.approx(len(meant), abs=16)
+    n = min(len(sent.samples), len(meant))
+    assert np.abs(sent.samples[:n] - meant[:n]).max() < 0.5, "a wrapped sample is off by 2"
+    assert soundfile.info(answer).duration > 0.5
