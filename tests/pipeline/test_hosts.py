@@ -4,8 +4,11 @@ import asyncio
 import functools
 import logging
 import os
+import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,12 +21,15 @@ from pipeline_talk import config, read, request, until
 from voice_app import messages as m
 from voice_app.errors import ConfigError, DeadlineExceeded, VoiceAppError, WorkerDied
 from voice_app.messages import Stage
+from voice_app.pipeline import restarts
 from voice_app.pipeline.client import PipelineClient
 from voice_app.pipeline.control import WorkerConfig
 from voice_app.pipeline.hosts.base import Ending, Host, WorkerProcess
-from voice_app.pipeline.launcher import Launcher
+from voice_app.pipeline.hosts.keeper import LOST
+from voice_app.pipeline.launcher import Launcher, WorkerState
 from voice_app.pipeline.layout import WorkerSpec
 from voice_app.pipeline.network import DEFAULT_PORT, ControlPlane, Network
+from voice_app.pipeline.restarts import MAX_LOAD_FAILURES
 from voice_app.pipeline.rundir import RunDir
 from voice_app.pipeline.transport.mooncake import new_engine
 from voice_app.pipeline.transport.router import Place
@@ -106,14 +112,46 @@ async def test_a_killed_worker_of_another_host_comes_back(layout: str) -> None:
         assert (await read(client.submit(request("back", LOUD, turn="2")))).voice == f"back; {HEARD}"
 
 
-async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        layout = layout_file(tmp_path / "two.toml", f"port = {port}\n", VOICE)
-        with pytest.raises(
-            ConfigError, match=rf"tcp://127\.0\.0\.1:{port}/.*: Address already in use .*; choose"
-        ):
-            await PipelineClient(config(layout)).start()
+@pytest.mark.parametrize(("node", "host"), [("server", "127.0.0.1"), ("near", "127.0.0.1"), ("voice", FAR)])
+async def test_a_port_that_is_taken_is_named(tmp_path: Path, node: str, host: str) -> None:
+    """Whose ever it is; at once, and not three times."""
+    first = free_ports(3)
+    port = first + ["server", "near", "voice"].index(node)
+    with socket.create_server((host, port)):
+        client = PipelineClient(config(layout_file(tmp_path / "two.toml", f"port = {first}\n", VOICE)))
+        with pytest.raises(ConfigError) as caught:
+            await client.start()
+    assert caught.value.message == (
+        f"port {port} of host {host}, for {node}, is taken; choose another [control] port in the layout "
+        "(each worker has one of its own after it), or end what listens there"
+    )
+    assert caught.value.param == "layout"
+
+
+async def test_an_address_of_another_machine_is_named(tmp_path: Path) -> None:
+    """TEST-NET-1 is nobody's."""
+    network = Network(ControlPlane("192.0.2.1", private_network=True), {"voice": "10.0.0.2"}, run := RunDir())
+    with pytest.raises(ConfigError, match=r"host 192\.0\.2\.1, of server, has another address; correct"):
+        network.open("server")
+    run.remove()
+
+
+def test_a_command_line_whose_workers_port_is_taken_ends_with_one_error(tmp_path: Path) -> None:
+    first = free_ports(3)
+    layout = layout_file(tmp_path / "two.toml", f"port = {first}\n", VOICE)
+    command = [sys.executable, "-m", "voice_app", "serve", "--pack", "pipeline_toys:create", "--port", "0"]
+    with socket.create_server((FAR, first + 2)):
+        done = subprocess.run(
+            [*command, "--layout", layout, "--data", str(tmp_path / "data")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(
+        f"voice-app serve: port {first + 2} of host {FAR}, for voice, is taken; choose another [control] port"
+    )
+    assert "Traceback" not in done.stderr
 
 
 class Away:
@@ -180,6 +218,74 @@ async def test_a_supervisor_that_breaks_says_so_and_its_worker_takes_no_turns(
     assert "supervise-voice broke" in caplog.text
     assert "ZeroDivisionError" in caplog.text
     assert down == ["voice"]
+    await launcher.stop()
+    run.remove()
+
+
+class Losing:
+    """A host that is lost each time while its worker loads, until it is well. The first time it is."""
+
+    pid = 1
+
+    def __init__(self) -> None:
+        self.launcher: Launcher | None = None
+        self.starts = 0
+        self.well = True
+        self._lost = asyncio.Event()
+
+    async def start(self, config: WorkerConfig) -> WorkerProcess:
+        assert self.launcher is not None
+        self.starts += 1
+        self._lost = asyncio.Event()
+        if self.well:
+            asyncio.get_running_loop().call_soon(self.launcher.worker_ready, config.name, config.incarnation)
+        else:
+            self._lost.set()
+        return self
+
+    def lose(self) -> None:
+        self.well = False
+        self._lost.set()
+
+    async def ended(self) -> Ending:
+        await self._lost.wait()
+        return LOST
+
+    async def end(self) -> None:
+        self._lost.set()
+
+    async def close(self) -> None:
+        return None
+
+
+async def test_a_worker_that_was_ready_is_tried_again_however_often_its_host_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(restarts, "FIRST_BACKOFF_S", 0.001)
+    monkeypatch.setattr(restarts, "FAILING_BACKOFF_S", 0.002)
+    run, host = RunDir(), Losing()
+    host.launcher = launcher = _launcher(run, host, [])
+    await launcher.start()
+    host.lose()
+    await until(lambda: host.starts > 2 * MAX_LOAD_FAILURES)
+    assert launcher.state("voice") is WorkerState.FAILED
+    assert re.fullmatch(
+        r"worker voice is failed: worker voice was lost .* while it loaded \(\d+ times in a row\)",
+        str(launcher.unready(frozenset({"voice"}))),
+    )
+    host.well = True
+    await until(lambda: launcher.is_ready("voice"))
+    assert launcher.workers["voice"].trouble is None
+    await launcher.stop()
+    run.remove()
+
+
+async def test_a_worker_that_never_was_ready_is_given_up_after_as_many() -> None:
+    run, host = RunDir(), Losing()
+    host.well, host.launcher = False, (launcher := _launcher(run, host, []))
+    with pytest.raises(WorkerDied, match=r"while it loaded \(3 times in a row\)"):
+        await launcher.start()
+    assert host.starts == MAX_LOAD_FAILURES
     await launcher.stop()
     run.remove()
 

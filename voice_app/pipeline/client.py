@@ -34,13 +34,15 @@ __all__ = ["PipelineClient", "PipelineStatus", "TurnStream", "WorkerState", "Wor
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
-    """One worker now. `pid` is None while there is no process. `hand_off`: as it last told."""
+    """One worker now. `pid` is None while there is no process. `hand_off`: as it last told. `trouble`: what
+    it last ended of, until it is ready again."""
 
     state: WorkerState
     pid: int | None
     restarts: int
     stages: tuple[Stage, ...]
     hand_off: HandOffStats = HandOffStats()
+    trouble: str | None = None
 
 
 class PipelineStatus(msgspec.Struct, frozen=True):
@@ -184,6 +186,7 @@ class PipelineClient:
                     restarts=max(0, worker.incarnation),
                     stages=tuple(worker.spec.stages),
                     hand_off=self._hand_off.get(name, HandOffStats()),
+                    trouble=str(worker.trouble) if worker.trouble is not None else None,
                 )
                 for name, worker in workers.items()
             },

@@ -25,16 +25,10 @@ from voice_app.pipeline.hosts.local import LocalHost
 from voice_app.pipeline.layout import WorkerSpec
 from voice_app.pipeline.links import SILENT_S
 from voice_app.pipeline.network import Network, is_here
+from voice_app.pipeline.restarts import Restarts
 
 log = logging.getLogger(__name__)
 
-MAX_LOAD_FAILURES = 3
-"""Starts in a row that end before the worker is ready, until it is given up. One that dies at work is
-started again for ever."""
-FIRST_BACKOFF_S = 0.1
-MAX_BACKOFF_S = 5.0
-STEADY_S = 10.0
-"""After so long at work the back-off begins anew."""
 LAST_WORDS_S = 2.0
 """How a worker that was ended did so is waited for so long."""
 
@@ -48,6 +42,7 @@ class WorkerState(StrEnum):
     """It was ready when it was last heard of, on another host."""
     RESTARTING = "restarting"
     FAILED = "failed"
+    """It cannot be started. One that was ready before is tried again now and then."""
     STOPPED = "stopped"
 
 
@@ -65,7 +60,9 @@ class Worker:
     heard_at: float = 0.0
     """When it last said what it is doing; on the loop's clock."""
     refusal: VoiceAppError | None = None
-    """Why it cannot start, or was given up."""
+    """Why this incarnation of it cannot start."""
+    trouble: VoiceAppError | None = None
+    """What its last incarnation ended of, until the next is ready."""
 
     @property
     def pid(self) -> int | None:
@@ -164,30 +161,32 @@ class Launcher:
         for name in sorted(names):
             if self.is_ready(name):
                 continue
-            refusal = self.workers[name].refusal
-            reason = f": {refusal}" if refusal else ", try again"
-            return PipelineError(f"worker {name} is {self.state(name)}{reason}")
+            state, trouble = self.state(name), self.workers[name].trouble
+            reason = f": {trouble}" if state is WorkerState.FAILED else ", try again"
+            return PipelineError(f"worker {name} is {state}{reason}")
         return None
 
     # ------------------------------------------------------------------------------- one worker's life
 
     async def _supervise(self, worker: Worker) -> None:
-        deaths = load_failures = 0
+        restarts = Restarts()
         while True:
             lived_s, error = await self._live(worker)
-            worker.state = WorkerState.RESTARTING
-            deaths = 1 if lived_s >= STEADY_S else deaths + 1
-            load_failures = 0 if lived_s else load_failures + 1
-            if worker.refusal is None and load_failures >= MAX_LOAD_FAILURES:
-                worker.refusal = WorkerDied(f"{error.message} ({load_failures} times in a row)")
-            if worker.refusal is not None:
+            wait_s = restarts.ended(lived_s, refused=worker.refusal is not None)
+            worker.trouble = worker.refusal or error
+            if not restarts.failing:
+                worker.state = WorkerState.RESTARTING
+            else:
+                if worker.refusal is None:
+                    worker.trouble = WorkerDied(f"{error.message} ({restarts.failures} times in a row)")
                 worker.state = WorkerState.FAILED
-                log.error("worker %s is given up: %s", worker.spec.name, worker.refusal)
-                self._settle(worker, worker.refusal)
-                return
-            backoff_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (deaths - 1))
-            log.warning("%s; it starts again in %.1f s", error.message, backoff_s)
-            await asyncio.sleep(backoff_s)
+                if not self._settled[worker.spec.name].done():
+                    # Whoever starts the pipeline is there to read it.
+                    log.error("worker %s is given up: %s", worker.spec.name, worker.trouble)
+                    self._settle(worker, worker.trouble)
+                    return
+            log.warning("%s; it starts again in %.1f s", worker.trouble, wait_s)
+            await asyncio.sleep(wait_s)
             self._next_incarnation(worker)
 
     async def _live(self, worker: Worker) -> tuple[float, WorkerDied]:
@@ -209,6 +208,7 @@ class Launcher:
             await self._while_it_starts(worker, {ended, ready})
             if ready.done() and worker.refusal is None and not ended.done():
                 worker.state = WorkerState.READY
+                worker.trouble = None
                 self._settle(worker, None)
                 since = loop.time()
                 await asyncio.wait({ended})
@@ -222,7 +222,10 @@ class Launcher:
             ready.cancel()
             if not self._stopping:
                 await process.end()
-        error = WorkerDied(_obituary(worker.spec.name, await ended, lived_s))
+        ending = await ended
+        if ending.refusal is not None and not lived_s:
+            worker.refusal = from_info(ending.refusal)
+        error = WorkerDied(_obituary(worker.spec.name, ending, lived_s))
         self._down(worker.spec.name, error)
         return lived_s, error
 
@@ -248,6 +251,7 @@ class Launcher:
 
     def _next_incarnation(self, worker: Worker) -> None:
         worker.incarnation += 1
+        worker.refusal = None
         worker.ready.clear()
         self._up(
             worker.spec.name, {viewer: self._address(worker, viewer) for viewer in (SERVER, *self.workers)}
@@ -283,9 +287,9 @@ class Launcher:
             return
         log.error("%s broke", supervisor.get_name(), exc_info=error)
         worker.state = WorkerState.FAILED
-        worker.refusal = WorkerDied(f"worker {worker.spec.name} is not watched any more: {error!r}")
-        self._down(worker.spec.name, worker.refusal)
-        self._settle(worker, worker.refusal)
+        worker.trouble = died = WorkerDied(f"worker {worker.spec.name} is not watched any more: {error!r}")
+        self._down(worker.spec.name, died)
+        self._settle(worker, died)
 
     def _settle(self, worker: Worker, error: VoiceAppError | None) -> None:
         future = self._settled[worker.spec.name]

@@ -1,5 +1,6 @@
 """How control reaches each worker: by Unix sockets within the server's host, over TCP between hosts."""
 
+import errno
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -84,15 +85,8 @@ class Network:
         return ("inproc://self", *over_tcp)
 
     def open(self, node: str, incarnation: int = 0) -> Wire:
-        """The sockets of `node`, in this process. Raises ConfigError: the port is taken, no keys."""
-        keys = CurveKeys.load(Path(self.curve_keys)) if self.curve_keys else None
-        try:
-            return Wire(*self.inboxes(node, incarnation), keys=keys)
-        except zmq.ZMQError as error:
-            raise ConfigError(
-                f"{self._tcp(node, incarnation)}: {error.strerror}; choose another [control] address or port",
-                param="layout",
-            ) from error
+        """The sockets of `node`, in this process. Raises ConfigError as `open_wire` does."""
+        return open_wire(node, self.inboxes(node, incarnation), self.curve_keys)
 
     def address(self, node: str, incarnation: int, *, seen_from: str) -> str:
         """Where `seen_from` reaches `node`."""
@@ -104,3 +98,28 @@ class Network:
 
     def _tcp(self, node: str, incarnation: int) -> str:
         return f"tcp://{self.host(node)}:{self._ports[node]}/{self._run_dir.run}.{node}.{incarnation}"
+
+
+def open_wire(node: str, inboxes: tuple[str, ...], curve_keys: str | None) -> Wire:
+    """The sockets of `node` at `inboxes`, as `Network` gives them. Raises ConfigError that names host, port
+    and the layout's field: the port is taken, the address is another machine's; or there are no keys."""
+    keys = CurveKeys.load(Path(curve_keys)) if curve_keys else None
+    try:
+        return Wire(*inboxes, keys=keys)
+    except zmq.ZMQError as error:
+        # Those over TCP are bound last, and nobody else has the run's folder.
+        raise ConfigError(_refusal(node, inboxes[-1], error), param="layout") from error
+
+
+def _refusal(node: str, inbox: str, error: zmq.ZMQError) -> str:
+    reason = zmq.strerror(error.errno) if error.errno else str(error)
+    host, _, rest = inbox.removeprefix("tcp://").partition(":")
+    port = rest.partition("/")[0]
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {port} of host {host}, for {node}, is taken; choose another [control] port in the layout "
+            "(each worker has one of its own after it), or end what listens there"
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"host {host}, of {node}, has another address; correct the layout's host or [control] address"
+    return f"{inbox}: {node} cannot listen there: {reason}"

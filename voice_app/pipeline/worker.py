@@ -12,13 +12,12 @@ import os
 import signal
 import sys
 import threading
-from pathlib import Path
 from types import FrameType
 
 import msgspec
 import psutil
 
-from voice_app.errors import TransferFailed, VoiceAppError, to_info
+from voice_app.errors import ConfigError, TransferFailed, VoiceAppError, to_info
 from voice_app.messages import Stage, TurnId
 from voice_app.models import registry
 from voice_app.pipeline import graph, layout
@@ -37,13 +36,12 @@ from voice_app.pipeline.control import (
     WorkerReady,
     WorkerRefused,
 )
-from voice_app.pipeline.curve import CurveKeys
 from voice_app.pipeline.exchange import TICK_S, Exchange
 from voice_app.pipeline.inlet import Delivery
-from voice_app.pipeline.relay import log_to_parent
+from voice_app.pipeline.network import open_wire
+from voice_app.pipeline.relay import log_to_parent, refuse
 from voice_app.pipeline.stage import StageRuntime
 from voice_app.pipeline.transports import Transports
-from voice_app.pipeline.wire import Wire
 from voice_app.schedulers.base import SchedulerLoad
 
 log = logging.getLogger(__name__)
@@ -60,12 +58,12 @@ class Worker:
     """The stages of one process and what joins them to the others."""
 
     def __init__(self, config: WorkerConfig) -> None:
+        """Raises ConfigError: it cannot be reached."""
         self._config = config
         self._stages: dict[Stage, StageRuntime] = {}
         self._exit_code = 0
         self._loader = threading.Thread(target=self._load, name="load", daemon=True)
-        keys = CurveKeys.load(Path(config.curve_keys)) if config.curve_keys else None
-        self._wire = Wire(*config.inboxes, keys=keys)
+        self._wire = open_wire(config.name, config.inboxes, config.curve_keys)
         for node, address in config.addresses.items():
             self._wire.connect(node, address)
         self._transports = Transports(config.run, config.name, config.incarnation, config.places, config.host)
@@ -198,7 +196,11 @@ def main() -> int:
     line = sys.stdin.buffer.readline()
     if not line:
         return 0  # The parent went before it could say what to do.
-    worker = Worker(msgspec.json.decode(line, type=WorkerConfig))
+    try:
+        worker = Worker(msgspec.json.decode(line, type=WorkerConfig))
+    except ConfigError as error:
+        refuse(to_info(error))
+        return error.exit_code
 
     def stop(signal_number: int, frame: FrameType | None) -> None:
         worker.stop()

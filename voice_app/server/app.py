@@ -132,6 +132,7 @@ def _rows(status: PipelineStatus) -> list[dict[str, Any]]:
             "worker": name,
             "pid": worker.pid,
             "restarts": worker.restarts,
+            "trouble": worker.trouble,
         }
         for stage in graph.STAGES
         for name, worker in status.workers.items()

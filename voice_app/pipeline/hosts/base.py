@@ -4,15 +4,17 @@ from typing import Protocol
 
 import msgspec
 
+from voice_app.errors import ErrorInfo
 from voice_app.pipeline.control import WorkerConfig
 
 
 class Ending(msgspec.Struct, frozen=True):
     """How a worker's process ended, to be read after its name, and the last line of its log, where that is
-    the reason."""
+    the reason. `refusal`: it said that it cannot begin, before it could tell the server."""
 
     how: str
     reason: str = ""
+    refusal: ErrorInfo | None = None
 
 
 class WorkerProcess(Protocol):

@@ -11,7 +11,7 @@ import msgspec
 from voice_app.errors import PipelineError
 from voice_app.pipeline.control import WorkerConfig
 from voice_app.pipeline.hosts.base import Ending
-from voice_app.pipeline.relay import relay
+from voice_app.pipeline.relay import Said, relay
 from voice_app.pipeline.transport import shm
 
 log = logging.getLogger(__name__)
@@ -53,9 +53,9 @@ class LocalProcess:
         shm.remove(self._config.run, f"{self._config.name}.{self._config.incarnation}")
         # A process that the worker left behind may keep its output open.
         await asyncio.wait({self._lines}, timeout=LAST_LINES_S)
-        last = self._lines.result() if self._lines.done() else []
+        said = self._lines.result() if self._lines.done() else Said()
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return Ending(how, last[-1] if last and code > 0 else "")
+        return Ending(how, said.last if code > 0 else "", said.refusal)
 
     async def end(self) -> None:
         """Close its stdin, which ends it; then harder."""
