@@ -180,9 +180,14 @@ def test_what_a_killed_run_left_is_removed_and_nothing_else(hosts: TwoHosts) -> 
     gone.wait()
     left = f"{two_hosts.PREFIX}{gone.pid}-far"
     subprocess.run(["ip", "netns", "add", left], check=True)
-    process = subprocess.Popen(["ip", "netns", "exec", left, "sleep", "600"])
+    # It says so once it is in there.
+    command = ["ip", "netns", "exec", left, "sh", "-c", "echo; exec sleep 600"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
     two_hosts.sweep()
     assert process.wait(10.0) == -signal.SIGKILL
+    process.stdout.close()
     names = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
     assert left not in names
     assert hosts.far in names
