@@ -19,9 +19,9 @@ import numpy as np
 import psutil
 
 from load.rivals import systems
-from load.rivals.caller import Interruption, Turn, calling, in_packets
+from load.rivals.caller import Interruption, Missed, Turn, calling, in_packets
 from load.rivals.environment import prepare
-from load.rivals.summary import HEADER, Crowd, goals, interruption_row
+from load.rivals.summary import HEADER, INTERRUPTIONS_HEADER, Crowd, goals, interruption_row
 from load.rivals.systems import System
 from voice_app.bench import report
 from voice_app.bench.callers import speech
@@ -55,11 +55,8 @@ def main() -> int:
                        [crowd.row() for crowd in crowds])  # fmt: skip
     report.print_table(
         "speech over a reply",
-        ("system", "tried", "worked", "last sound came", "silent p50", "longest"),
-        [
-            interruption_row(name, found, INTERRUPTIONS * options.rounds)
-            for name, found in interruptions.items()
-        ],
+        INTERRUPTIONS_HEADER,
+        [interruption_row(name, found) for name, found in interruptions.items()],
     )
     print(f"the callers themselves took {client:.0%} of one core")
     print("Qwen3-Omni beside transformers' generate: voice-app bench engine")
@@ -69,17 +66,16 @@ def main() -> int:
     missed = report.print_goals(found)
     figures = {
         "crowds": [asdict(crowd) for crowd in crowds],
-        "interruptions": {name: [asdict(i) for i in some] for name, some in interruptions.items()},
+        "interruptions": {name: [_kept(i) for i in some] for name, some in interruptions.items()},
         "callers_cpu": client,
-        "goals": [goal.row() for goal in found],
     }
-    report.write_json(options.json, figures)
+    report.write_json(options.json, figures, found)
     return 1 if missed else 0
 
 
 async def _compare(
     talks: Sequence[int], rounds: range, without_default: bool
-) -> tuple[list[Crowd], dict[str, list[Interruption]], float]:
+) -> tuple[list[Crowd], dict[str, list[Interruption | Missed]], float]:
     """What each system's crowds met, the interruptions of each, and the callers' own CPU (1.0: one core)."""
     rival = prepare(_tell)
     tunings = [systems.TUNED] if without_default else [systems.TUNED, systems.DEFAULT]
@@ -97,7 +93,7 @@ async def _compare(
                 system = next(system for system in running if system.name == crowd.system)
                 await _crowd(system, crowd, TURNS[crowd.people], number)
         client = (_own_cpu_s() - before) / (time.monotonic() - begin)
-        interruptions: dict[str, list[Interruption]] = {system.name: [] for system in running}
+        interruptions: dict[str, list[Interruption | Missed]] = {system.name: [] for system in running}
         for number in rounds:
             for system in running:
                 interruptions[system.name] += await _interruptions(system, number)
@@ -121,16 +117,19 @@ async def _talk(system: System, turns: int, dice: random.Random, into: list[Turn
             await asyncio.sleep(dice.uniform(*THINKING_SECONDS))
 
 
-async def _interruptions(system: System, number: int) -> list[Interruption]:
+async def _interruptions(system: System, number: int) -> list[Interruption | Missed]:
     dice = random.Random(number)
-    found: list[Interruption] = []
+    found: list[Interruption | Missed] = []
     for _ in range(INTERRUPTIONS):
         async with calling(system.port, system.line, STOP_S) as caller:
             # An answer that is long enough to be interrupted.
-            heard = await caller.interrupt(_spoken(dice, "fact-5"), _spoken(dice, "fact-3"))
-        if heard is not None:
-            found.append(heard)
+            found.append(await caller.interrupt(_spoken(dice, "fact-5"), _spoken(dice, "fact-3")))
+    _tell(f"interruptions of {system.name}: {', '.join(map(str, found))}")
     return found
+
+
+def _kept(found: Interruption | Missed) -> dict[str, object]:
+    return {"missed": found} if isinstance(found, Missed) else asdict(found)
 
 
 def _spoken(dice: random.Random, name: str | None = None) -> list[np.ndarray]:

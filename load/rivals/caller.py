@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
@@ -29,6 +30,14 @@ class Turn:
     first_audio_s: float | None = None
     gaps: list[float] = field(default_factory=list)
     heard_s: float = 0.0
+
+
+class Missed(StrEnum):
+    """Why there is nothing to measure of an interruption."""
+
+    NO_REPLY = "there was no reply"
+    OVER = "the reply was over before"
+    WENT_ON = "the reply went on"
 
 
 @dataclass(slots=True)
@@ -118,16 +127,15 @@ class Caller:
 
     async def interrupt(
         self, question: Sequence[np.ndarray], over: Sequence[np.ndarray]
-    ) -> Interruption | None:
-        """Say `question`, half a second into its reply say `over`, and hear the reply to that; None: there
-        was no reply to interrupt, or it went on."""
+    ) -> Interruption | Missed:
+        """Say `question`, half a second into its reply say `over`, and hear the reply to that."""
         self._begin()
         await self._say(question)
         if not await self._until(lambda: self._first_at is not None, ANSWER_S):
-            return None
+            return Missed.NO_REPLY
         await asyncio.sleep(0.5)
         if not self._ear.plays(time.perf_counter()):
-            return None
+            return Missed.OVER
         await self._say(over)
         begin = self._sent[0]
         stopped = await self._until(lambda: self._silent_at is not None, ANSWER_S / 4)
@@ -135,7 +143,7 @@ class Caller:
         await self._until(lambda: self._ear.dry_at() > (silent or 0.0), ANSWER_S)
         await self._to_the_end()
         if not stopped or silent is None:
-            return None
+            return Missed.WENT_ON
         return Interruption(max(0.0, last - begin), max(0.0, silent - begin))
 
     async def _say(self, packets: Sequence[np.ndarray]) -> None:

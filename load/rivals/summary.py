@@ -1,9 +1,10 @@
 """What was met, in figures: per system and number of talks, and against the goals. Pure."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from load.rivals.caller import Interruption, Turn
+from load.rivals.caller import Interruption, Missed, Turn
 from voice_app.bench.report import Goal, median, percentile
 
 HEADER = (
@@ -18,6 +19,15 @@ HEADER = (
     "longest gap",
     "no answer",
     "CPU s a turn",
+)
+INTERRUPTIONS_HEADER = (
+    "system",
+    "tried",
+    "worked",
+    "speech → last sound came p50",
+    "→ silent p50",
+    "longest",
+    "did not work because",
 )
 SHARE = 0.25
 """Of the rival's first audio, that ours may be."""
@@ -70,33 +80,45 @@ class Crowd:
 
 
 def goals(
-    ours: Sequence[Crowd], rivals: Sequence[Crowd], interruptions: Sequence[Interruption]
+    ours: Sequence[Crowd], rivals: Sequence[Crowd], interruptions: Sequence[Interruption | Missed]
 ) -> list[Goal]:
-    """`rivals`: the tuned one, with as many talks as `ours`, in the same order."""
+    """`rivals`: the tuned one, with as many talks as `ours`, in the same order; `interruptions`: ours."""
     found: list[Goal] = []
     for own, rival in zip(ours, rivals, strict=True):
         at = f"{own.people} talks" if own.people > 1 else "1 talk"
         limit = 1000 * SHARE * median(rival.first_audio_s)
         found.append(Goal(f"first audio p50, {at}", 1000 * median(own.first_audio_s), limit, "ms"))
         found.append(Goal(f"CPU a turn, {at}", own.cpu_a_turn, CPU_SHARE * rival.cpu_a_turn, "s"))
+        found.append(Goal(f"turns without an answer, {at}", len(own.turns) - len(own.answered), 0))
     found.append(Goal(f"turns with a gap, {ours[-1].people} talks", ours[-1].gaps, 0))
-    sent = [1000 * i.last_sound_s for i in interruptions]
+    worked = measured(interruptions)
+    sent = [1000 * i.last_sound_s for i in worked]
+    found.append(Goal("interruptions that worked", len(worked), len(interruptions), at_least=True))
     found.append(Goal("speech over a reply → no more sound is sent, p50", median(sent), DETECTED_MS, "ms"))
     return found
 
 
-def interruption_row(system: str, found: Sequence[Interruption], tried: int) -> tuple[object, ...]:
-    """system, interruptions, those that worked; speech → last sound (p50), → silent ear (p50, longest)."""
+def measured(interruptions: Sequence[Interruption | Missed]) -> list[Interruption]:
+    """Those that worked."""
+    return [found for found in interruptions if isinstance(found, Interruption)]
+
+
+def interruption_row(system: str, tried: Sequence[Interruption | Missed]) -> tuple[object, ...]:
+    """A row under `INTERRUPTIONS_HEADER`."""
+    found = measured(tried)
     silent = [i.silent_s for i in found]
     return (
         system,
-        tried,
+        len(tried),
         len(found),
         _ms(median([i.last_sound_s for i in found])),
         _ms(median(silent)),
         _ms(max(silent, default=float("nan"))),
+        ", ".join(
+            f"{count} × {why}" for why, count in Counter(m for m in tried if isinstance(m, Missed)).items()
+        ),
     )
 
 
 def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:.0f} ms"
+    return f"{1000 * seconds:.0f} ms" if seconds == seconds else "–"

@@ -5,9 +5,9 @@ import json
 import pytest
 from tokenizers.pre_tokenizers import ByteLevel
 
-from load.rivals.caller import Interruption, Turn
+from load.rivals.caller import Interruption, Missed, Turn
 from load.rivals.lines import Kind, Realtime, Said
-from load.rivals.summary import Crowd, goals
+from load.rivals.summary import HEADER, Crowd, goals, interruption_row
 from load.rivals.whisper_tokenizer import SPECIAL, split, tokenizer
 
 BYTES = sorted(ByteLevel.alphabet())
@@ -45,8 +45,27 @@ def test_what_a_message_means_to_a_listener(event: dict[str, str], said: Said | 
 def test_goals_are_held_against_the_tuned_rival():
     ours = Crowd("ours", 8, [Turn(0.2, 0.4), Turn(0.2, 0.5, gaps=[0.1])], cpu_s=1.0)
     rival = Crowd("tuned", 8, [Turn(0.3, 2.0), Turn(0.3, 1.8)], cpu_s=4.0)
-    audio, cpu, gaps, quiet = goals([ours], [rival], [Interruption(0.01, 0.3)])
+    tried = [Interruption(0.01, 0.3), Missed.OVER]
+    audio, cpu, unanswered, gaps, worked, quiet = goals([ours], [rival], tried)
     assert (audio.value, audio.limit, audio.met) == (450.0, 475.0, True)
     assert (cpu.value, cpu.limit, cpu.met) == (0.5, 1.0, True)
+    assert unanswered.met
     assert not gaps.met
+    assert (worked.value, worked.limit, worked.met) == (1, 2, False)
     assert quiet.met
+
+
+def test_turns_without_an_answer_are_seen():
+    ours = Crowd("ours", 1, [Turn(0.2, 0.4), Turn(), Turn(0.3)], cpu_s=1.0)
+    rival = Crowd("tuned", 1, [Turn(0.3, 2.0)], cpu_s=4.0)
+    found = {goal.name: goal for goal in goals([ours], [rival], [])}
+    unanswered = found["turns without an answer, 1 talk"]
+    assert (unanswered.value, unanswered.met) == (2, False)
+    assert dict(zip(HEADER, ours.row(), strict=True))["no answer"] == 2
+
+
+def test_interruptions_that_did_not_work_are_seen_with_their_reason():
+    row = interruption_row("ours", [Interruption(0.01, 0.3), Missed.OVER, Missed.OVER, Missed.WENT_ON])
+    assert row[:4] == ("ours", 4, 1, "10 ms")
+    assert row[-1] == "2 × the reply was over before, 1 × the reply went on"
+    assert interruption_row("ours", [Missed.NO_REPLY])[2:6] == (0, "–", "–", "–")
