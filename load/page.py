@@ -114,7 +114,7 @@ def _step(step: StepFigures) -> dict[str, str]:
         "talks begun": f"{step.connect.n}",
         "dialled → greeted p50 / p95 / p99, ms": _three(step.connect),
         "resumed talks": f"{step.resume.n}",
-        "lost → resumed p50 / p95 / p99, ms": _three(step.resume),
+        "dialled again → resumed p50 / p95 / p99, ms": _three(step.resume),
         "answered before the end of the question": f"{step.early}",
         "turns that failed": f"{sum(step.outcomes.get(outcome, 0) for outcome in FAULTS)}",
         "errors outside of turns": _counts(step.errors) or "0",

@@ -234,7 +234,7 @@ def test_the_page_says_how_turns_ended_and_every_figure_of_a_step():
     assert "heard, 1 interrupted" in text
     for figure in (
         "first audio", "first text", "work", "underrun", "real-time factor", "interruption → silence",
-        "resumed talks", "lost → resumed", "dialled → greeted", "errors outside of turns",
+        "resumed talks", "dialled again → resumed", "dialled → greeted", "errors outside of turns",
     ):  # fmt: skip
         assert f"<td>{figure}" in text, figure
 

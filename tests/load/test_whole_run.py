@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from load import report
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +18,42 @@ interrupts = 1.0
 interrupts_after_s = [0.1, 0.2]
 pause_s = [0.1, 0.2]
 """
+
+EVERYBODY = """
+silence_ms = 200
+[people.asks]
+speech = ["{spoken}/fact-5-1.flac"]
+pause_s = [0.1, 0.3]
+[people.follows_up]
+speech = ["{spoken}/follow-up-1-*.flac"]
+hesitates = 1.0
+pause_s = [0.1, 0.3]
+[people.interrupts]
+speech = ["{spoken}/fact-5-1.flac"]
+interrupts = 1.0
+interrupts_after_s = [0.1, 0.3]
+pause_s = [0.1, 0.3]
+[people.is_cut_off]
+speech = ["{spoken}/fact-3-1.flac"]
+loses_connection = 1.0
+interrupts_after_s = [0.1, 0.3]
+pause_s = [0.1, 0.3]
+[people.hangs_up]
+speech = ["{spoken}/fact-3-1.flac"]
+hangs_up = 1.0
+pause_s = [0.1, 3.0]
+[people.shows]
+speech = ["{spoken}/camera-1-1.flac"]
+pictures = ["{pictures}/coffee.jpg"]
+pause_s = [0.1, 0.3]
+[people.keeps_quiet]
+speech = ["{spoken}/fact-3-1.flac"]
+quiet_s = [1.0, 2.0]
+[people.reads_slowly]
+speech = ["{spoken}/sum-1-1.flac"]
+reads_bytes_per_s = 20000
+"""
+DATA = ROOT / "tests" / "data"
 
 
 def load(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -32,7 +70,7 @@ def load(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_short_ramp_over_a_pipeline_that_costs_nothing(tmp_path):
     scenario = tmp_path / "people.toml"
-    scenario.write_text(PEOPLE.format(spoken=ROOT / "tests" / "data" / "spoken"))
+    scenario.write_text(PEOPLE.format(spoken=DATA / "spoken"))
     options = ("--null-pipeline", "--start", "1", "--most", "1", "--step", "4", "--budget", "1")
     ended = load("ramp", *options, "--scenario", str(scenario), "--out", str(tmp_path / "report"))
     # 1: the machine was too busy for the number to hold; that is the report's to say.
@@ -46,6 +84,36 @@ def test_a_short_ramp_over_a_pipeline_that_costs_nothing(tmp_path):
     assert all(sample.sums["voice_app_talks"] <= 1 for sample in made.samples if sample.sums)
     assert made.timeline is not None
     assert (tmp_path / "report" / "index.html").stat().st_size > 10_000
+
+
+@pytest.mark.models
+def test_a_real_server_takes_everything_that_people_do(tmp_path):
+    """Also whoever is cut off in mid-answer, and takes the talk up again."""
+    scenario, out = tmp_path / "people.toml", tmp_path / "report"
+    scenario.write_text(EVERYBODY.format(spoken=DATA / "spoken", pictures=DATA / "pictures"))
+    options = ("--start", "8", "--most", "8", "--step", "12", "--budget", "1")
+    ended = load("ramp", *options, "--scenario", str(scenario), "--out", str(out))
+    assert ended.returncode in (0, 1), ended.stderr
+    made = report.read(out / "report.json")
+    (step,) = made.steps
+    # Refused, closed, not taken up again, answers to nothing: none of it happened.
+    assert step.errors == {}, ended.stdout
+    assert step.resume.n >= 1
+    assert (out / "server.log").read_text().count("is taken up again") >= step.resume.n
+    ways = {(turn.person, turn.outcome) for turn in made.turns}
+    assert ways >= {
+        ("asks", "heard"),
+        ("follows_up", "heard"),
+        ("interrupts", "interrupted"),
+        ("is_cut_off", "left"),
+        ("hangs_up", "left"),
+        ("shows", "heard"),
+        ("keeps_quiet", "heard"),
+    }
+    # A talk that was taken up again is the same talk, and goes on with the next question.
+    cut_off = [turn for turn in made.turns if turn.person == "is_cut_off"]
+    assert len({turn.talk for turn in cut_off}) == 1
+    assert "reads_slowly" not in {turn.person for turn in made.turns}
 
 
 def test_what_cannot_be_used_is_one_line(tmp_path):
