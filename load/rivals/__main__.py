@@ -27,6 +27,7 @@ from voice_app.bench import report
 from voice_app.bench.callers import speech
 from voice_app.bench.realtime import SPOKEN
 from voice_app.bench.talks import NOISE, THINKING_SECONDS
+from voice_app.errors import VoiceAppError
 
 STOP_S = 0.2
 QUESTIONS = ("fact-1", "fact-3", "fact-4", "fact-5", "fact-6", "fact-7", "fact-9", "chit-chat-2")
@@ -50,7 +51,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2, help="times that the systems take turns")
     options = parser.parse_args()
     rounds = range(options.rounds)
-    crowds, interruptions, client = asyncio.run(_compare(options.talks, rounds, options.without_default))
+    try:
+        crowds, interruptions, client = asyncio.run(_compare(options.talks, rounds, options.without_default))
+    except VoiceAppError as error:
+        print(f"rivals: {error.message}", file=sys.stderr)
+        return error.exit_code
     report.print_table(f"end of speech → first audio; a turn ends after {STOP_S} s of silence", HEADER,
                        [crowd.row() for crowd in crowds])  # fmt: skip
     report.print_table(

@@ -14,6 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from load.listener import Listener
 from load.rivals.lines import Kind, Line, Wire
 from voice_app.bench.callers import PACKET_S, RATE, silence
+from voice_app.errors import DeadlineExceeded
 
 READY_S = 60.0
 ANSWER_S = 20.0
@@ -106,11 +107,11 @@ class Caller:
     # ------------------------------------------------------------------------------------------ what is done
 
     async def ready(self, stop_s: float) -> None:
-        """Raises TimeoutError if the server does not get ready."""
+        """Raises DeadlineExceeded if the server does not get ready."""
         for message in self._line.opening(stop_s):
             await self._socket.send(message)
         if not await self._until(lambda: Kind.READY in self._at, READY_S):
-            raise TimeoutError("the server did not let the talk begin")
+            raise DeadlineExceeded("the server did not let the talk begin")
 
     async def ask(self, question: Sequence[np.ndarray]) -> Turn:
         """Say it and hear the whole reply; `question`: packets of [480] float32 at 24 kHz."""

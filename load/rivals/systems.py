@@ -19,6 +19,7 @@ import psutil
 from load.rivals.environment import Rival
 from load.rivals.lines import Line, Pipecat, Realtime
 from voice_app.bench.servers import START_S, Surroundings, pack_server
+from voice_app.errors import PipelineError
 from voice_app.models.local.brain import STYLE
 from voice_app.models.local.prompt import EXAMPLES, SYSTEM
 
@@ -178,4 +179,4 @@ def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2):
             return
         time.sleep(0.1)
-    raise TimeoutError(f"{url}: did not get ready")
+    raise PipelineError(f"{url}: did not get ready")
