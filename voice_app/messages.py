@@ -240,6 +240,8 @@ class PromptParams(msgspec.Struct, frozen=True):
     """What functions gave, where it is their results that are to be answered."""
     now: str | None = None
     unsaid: str = ""
+    begins: tuple[int, ...] = ()
+    """Token ids that the answer begins with, whatever the model would say: the opening of a demanded call."""
 
 
 class Embeddings(msgspec.Struct, frozen=True, tag="embeddings"):

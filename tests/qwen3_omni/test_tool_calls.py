@@ -15,7 +15,9 @@ from transformers import AutoTokenizer
 
 from voice_app import messages as m
 from voice_app.models.qwen3_omni import thinker
-from voice_app.models.qwen3_omni.tool_calls import ToolCalls
+from voice_app.models.qwen3_omni.checkpoint import Checkpoint
+from voice_app.models.qwen3_omni.processors import TextProcessor
+from voice_app.models.qwen3_omni.tool_calls import ToolCalls, demanded, opening_of
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Zürich"}}\n</tool_call>'
 OTHER = '<tool_call>\n{"name": "clock", "arguments": "{\\"zone\\": 1}"}\n</tool_call>'
@@ -184,3 +186,73 @@ def test_nothing_but_a_call(say: Callable[[str, m.TurnRequest], Result]) -> None
     assert (called.text, len(called.samples)) == ("", 0)
     assert [e for e in called.events if isinstance(e, m.ToolCall)] == [WEATHER]
     assert called.text_done.finish_reason == "tool_call"
+
+
+# ------------------------------------------------------------------------------------------ demanded calls
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [("required", NAMES), ("clock", ("clock",)), ("auto", ()), ("none", ()), ("radio", ())],
+)
+def test_of_which_functions_one_has_to_be_called(choice: str, names: tuple[str, ...]) -> None:
+    assert demanded(NAMES, choice) == names
+
+
+def test_a_call_opens_as_the_template_writes_it(checkpoint: Callable[..., Path]) -> None:
+    """Token for token, as far as it goes."""
+    processor = TextProcessor(Checkpoint(str(checkpoint(0))))
+    call = {"type": "function", "function": {"name": "clock", "arguments": {"zone": 1}}}
+    talk = [{"role": "user", "content": "Now?"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    written = processor.prompt_ids(talk, [])
+    for names in (["clock"], ["clock", "get_weather"]):
+        begins = list(processor.ids(opening_of(names)))
+        assert begins in [written[start : start + len(begins)] for start in range(len(written))]
+
+
+@pytest.mark.parametrize(
+    ("choice", "rest"),
+    [
+        ("clock", ' {"zone": 1}}\n</tool_call>'),
+        ("required", 'clock", "arguments": {"zone": 1}}\n</tool_call>'),
+    ],
+)
+def test_an_answer_that_has_to_be_a_call_begins_as_one(
+    say: Callable[[str, m.TurnRequest], Result], checkpoint: Callable[..., Path], choice: str, rest: str
+) -> None:
+    """Whatever the model would say: of the script only what comes after the opening is heard."""
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint(0))
+    opening = opening_of(demanded(NAMES, choice))
+    begins = len(tokenizer.encode(opening, add_special_tokens=False))
+    unheard = tokenizer.decode(tokenizer.encode(" the the the" * begins, add_special_tokens=False)[:begins])
+    request = greedy("demanded", user(text("And the time?")), tokens=200, frames=12)
+    asked = structs.replace(request, tools=TOOLS, tool_choice=choice)
+    result = say(unheard + rest, asked)
+    assert [e for e in result.events if isinstance(e, m.ToolCall)] == [CLOCK]
+    assert (result.text, len(result.samples)) == ("", 0)
+    usage = result.text_done.usage
+    assert usage.output_tokens > begins, "the opening counts as output"
+
+
+def test_what_is_demanded_holds_for_the_model_itself(
+    checkpoint: Callable[..., Path], harness: Callable[..., Harness]
+) -> None:
+    """And of sequences that step together, for that alone which it was demanded of."""
+    free = greedy("free", user(text("And the time?")), tokens=12, speech=False)
+    free = structs.replace(free, tools=TOOLS)
+    named = structs.replace(free, turn=m.TurnId("named", "named"), tool_choice="clock")
+    freely, forced = harness(checkpoint(0)).run([free, named])
+    (alone,) = harness(checkpoint(0)).run([free])
+    assert freely.text == alone.text != ""
+    assert (forced.text, forced.text_done.finish_reason) == ("", "length"), "a call that was cut off"
+
+
+def test_what_functions_gave_is_answered_freely(say: Callable[[str, m.TurnRequest], Result]) -> None:
+    """A session that demands a call at every turn would else call for ever."""
+    asked = m.Message("assistant", (m.ToolCallPart("1", "clock", "{}"),))
+    told = m.Message("user", (m.ToolResultPart("1", "noon"),))
+    request = greedy("told", user(text("The time?")), tokens=50, speech=False)
+    request = structs.replace(
+        request, messages=(*request.messages, asked, told), tools=TOOLS, tool_choice="required"
+    )
+    assert say("It is noon.", request).text == "It is noon."

@@ -11,6 +11,7 @@ from voice_app import messages as m
 from voice_app.errors import InputError, VoiceAppError
 from voice_app.models.qwen3_omni.facts import TalkerFacts, ThinkerFacts
 from voice_app.models.qwen3_omni.processors import AudioProcessor, ImageProcessor, TextProcessor
+from voice_app.models.qwen3_omni.tool_calls import demanded, opening_of
 from voice_app.schedulers.base import StageInput
 
 TOKENS_PER_SECOND = 13
@@ -71,10 +72,18 @@ class Preprocessing:
             tools=request.tools,
             tool_choice=request.tool_choice,
             now=request.now,
+            begins=self._begins(request),
         )
         # The same picture or recording twice is one medium in two places.
         different = {payload.media.key: payload for payload in made}
         return [m.PromptIds(spans, params), *different.values()]
+
+    def _begins(self, request: m.TurnRequest) -> tuple[int, ...]:
+        """Of an answer that has to be a call: its opening, which the model then goes on with. What functions
+        gave is answered freely: a session that demands a call would never hear of it."""
+        names = demanded([tool.name for tool in request.tools], request.tool_choice)
+        told = any(isinstance(part, m.ToolResultPart) for part in request.messages[-1].parts)
+        return self._text.ids(opening_of(names)) if names and not told else ()
 
     def _entries(self, message: m.Message, made: list[m.ImagePatches | m.MelFrames]) -> list[dict]:
         """The template's messages for one of ours; tool results become messages of their own."""

@@ -79,6 +79,10 @@ class TextProcessor:
         assert isinstance(text, str)
         return self._tokenizer.encode(text, add_special_tokens=False)
 
+    def ids(self, text: str) -> tuple[int, ...]:
+        """Token ids of `text` by itself; the marks of a call are tokens where the tokenizer has them."""
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
     def plain(self, text: str) -> str:
         """`text` with a zero-width space inside whatever would read as a control token: what a user or a
         tool says must not open or close a turn."""

@@ -16,7 +16,7 @@ from voice_app.models.qwen3_omni.arrays import to_array, to_tensor
 from voice_app.models.qwen3_omni.facts import ThinkerFacts
 from voice_app.models.qwen3_omni.graphs import SIZES, DecodeInputs, Graph, Lane, size_for
 from voice_app.models.qwen3_omni.positions import Run, rope_positions
-from voice_app.models.qwen3_omni.tool_calls import ToolCalls
+from voice_app.models.qwen3_omni.tool_calls import ToolCalls, demanded
 from voice_app.schedulers.answer_reader import AnswerReader
 from voice_app.schedulers.base import Prompt, PromptInputs, SequenceStep, StepOutput
 from voice_app.schedulers.radix_cache import media_keys
@@ -148,8 +148,10 @@ class Thinker:
         )
 
     def _reader(self, params: PromptParams, sampling: Sampling) -> AnswerReader | None:
-        if params.tools and params.tool_choice != "none":
-            return ToolCalls({tool.name for tool in params.tools}, sampling.stop, self._token_bytes)
+        names = [tool.name for tool in params.tools]
+        if names and params.tool_choice != "none":
+            offered = demanded(names, params.tool_choice) or names
+            return ToolCalls(set(offered), sampling.stop, self._token_bytes)
         return StopStrings(sampling.stop, self._token_bytes) if sampling.stop else None
 
     def close(self, prompt: Prompt) -> None:
@@ -206,10 +208,9 @@ class Thinker:
     def _outputs(
         self, batch: Sequence[SequenceStep], wanted: Sequence[int], logits: torch.Tensor
     ) -> list[StepOutput]:
-        """Sample the next token of the sequences at `wanted`, whose `logits` [wanted, vocab] these are."""
+        """Give the next token of the sequences at `wanted`, whose `logits` [wanted, vocab] these are."""
         steps = [batch[place] for place in wanted]
-        samplers = [_state(step.prompt).sampler for step in steps]
-        tokens = sample(logits.float(), samplers, [len(step.outputs) for step in steps])
+        tokens = _picked(steps, logits)
         vectors = to_array(self._decoder.embed(torch.tensor(tokens, device=self._device)))
         outputs = [StepOutput() for _ in batch]
         for place, step, token, vector in zip(wanted, steps, tokens, vectors, strict=True):
@@ -304,6 +305,27 @@ class DecodeGraph:
 def _is_decode(step: SequenceStep) -> bool:
     """One row that is a token of the answer, whose next one is wanted."""
     return step.count == 1 and step.sample and step.start >= len(step.prompt.keys)
+
+
+def _picked(steps: Sequence[SequenceStep], logits: torch.Tensor) -> list[int]:
+    """The next token of each: sampled, but where the request says how its answer begins."""
+    tokens = [0] * len(steps)
+    asking: list[int] = []
+    for place, step in enumerate(steps):
+        begins, count = step.prompt.params.begins, len(step.outputs)
+        if count < len(begins):
+            tokens[place] = begins[count]
+            _state(step.prompt).sampler.observe(tokens[place])
+        else:
+            asking.append(place)
+    if not asking:
+        return tokens
+    rows = logits if len(asking) == len(steps) else logits[asking]
+    samplers = [_state(steps[place].prompt).sampler for place in asking]
+    picked = sample(rows.float(), samplers, [len(steps[place].outputs) for place in asking])
+    for place, token in zip(asking, picked, strict=True):
+        tokens[place] = token
+    return tokens
 
 
 def run_of(found: Embeddings, merge: int) -> Run:

@@ -16,6 +16,22 @@ from voice_app.messages import ToolCall
 from voice_app.schedulers.answer_reader import HeldText, Reading, TokenBytes
 
 OPENING, CLOSING = b"<tool_call>", b"</tool_call>"
+FREE = ("auto", "none")
+"""Choices that demand no call."""
+
+
+def demanded(names: Sequence[str], choice: str) -> tuple[str, ...]:
+    """The functions of `names` of which one has to be called: by `choice`, "required" or one of them."""
+    return tuple(name for name in names if choice in ("required", name)) if choice not in FREE else ()
+
+
+def opening_of(names: Sequence[str]) -> str:
+    """How the call of one of `names` begins, as far as that is sure. It ends where the next token would begin
+    by itself: with the space before a value, if there is one."""
+    call = f'{OPENING.decode()}\n{{"name": '
+    return (
+        f'{call}{json.dumps(names[0], ensure_ascii=False)}, "arguments":' if len(names) == 1 else f'{call}"'
+    )
 
 
 class ToolCalls:
