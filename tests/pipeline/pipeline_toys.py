@@ -222,6 +222,12 @@ class Talker(Warm):
     def open(self, turn: m.TurnId) -> _Voice:
         return _Voice()
 
+    def park(self, state: object) -> None:
+        return None
+
+    def unpark(self, state: object) -> None:
+        return None
+
     def feed(self, state: object, payload: m.EdgePayload) -> None:
         assert isinstance(state, _Voice)
         if isinstance(payload, m.TokenVector):

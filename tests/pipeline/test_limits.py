@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 from pipeline_talk import config, read, request, settled, until
+from pipeline_toys import Talker
 
 from voice_app import messages as m
 from voice_app.errors import DeadlineExceeded, Overloaded, PipelineError
@@ -24,6 +25,23 @@ async def test_a_stalled_client_holds_back_only_its_own_turn() -> None:
         # It stopped for want of credit, long before its end, and goes on when it is read again.
         await until(lambda: client.status().stages[Stage.THINKER].running == 1)
         assert len((await read(stalled, first)).text) == 2000
+
+
+async def test_stalled_clients_beyond_the_talkers_places_hold_back_only_their_own_turns() -> None:
+    async with PipelineClient(config()) as client:
+        stalled = [
+            client.submit(request("!repeat 1000", turn=f"stalled {n}")) for n in range(2 * Talker.max_states)
+        ]
+        first = [await anext(stream) for stream in stalled]
+        for n in range(20):
+            answer = await asyncio.wait_for(read(client.submit(request(f"turn {n}", turn=str(n)))), 10)
+            assert answer.voice == f"turn {n}"
+        # None of them came to its end by itself: their listeners' credit is used up.
+        assert client.status().turns == len(stalled)
+        answers = await asyncio.gather(*(read(s, event) for s, event in zip(stalled, first, strict=True)))
+        assert [len(answer.voice) for answer in answers] == [1000] * len(stalled)
+        assert [answer.text for answer in answers] == [answer.voice for answer in answers]
+        await until(lambda: settled(client))
 
 
 async def test_more_turns_than_the_bound_are_refused() -> None:

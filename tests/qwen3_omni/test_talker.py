@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -132,6 +133,65 @@ def test_all_pages_and_slots_come_back(talker: Talker, folder: Path) -> None:
         talker.step([state])
         talker.close(state)
     assert talker._pages.free == free
+
+
+def _codes(talker: Talker, folder: Path, *, parked: bool) -> list[list[int]]:
+    """A whole drawn reply's; `parked`: after each step others take its slot and pages."""
+    prompt = _prompt(folder)
+    params = m.PromptParams(sampling=m.Sampling(seed=5), max_frames=40)
+    state = talker.open(TurnId("s", "t"))
+    talker.feed(state, msgspec.structs.replace(prompt, request=params))
+    codes: list[list[int]] = []
+    for number in range(40):
+        ending = number == 39
+        talker.feed(state, m.TokenVector(None, None, "stop") if ending else m.TokenVector(5, _vector(number)))
+        assert talker.ready(state)
+        (output,) = talker.step([state])
+        codes += output.frames.frames.tolist() if output.frames is not None else []
+        if output.done:
+            break
+        if parked:
+            talker.park(state)
+            other = talker.open(TurnId("s", f"other {number}"))
+            talker.feed(other, prompt)
+            talker.feed(other, m.TokenVector(5, _vector(1000 + number)))
+            assert talker.ready(other)
+            talker.step([other])
+            talker.unpark(state)
+            if number % 2:
+                assert talker.ready(state) is False, "its next text is not there"
+            talker.close(other)
+    talker.close(state)
+    return codes
+
+
+def test_a_parked_voice_goes_on_in_another_slot_as_if_it_had_never_been(talker: Talker, folder: Path) -> None:
+    free = talker._pages.free
+    codes = _codes(talker, folder, parked=False)
+    assert len(codes) > 20
+    assert _codes(talker, folder, parked=True) == codes
+    assert talker._pages.free == free
+    assert sorted(talker._slots) == list(range(talker.max_states))
+
+
+def test_a_parked_voice_waits_for_pages(talker: Talker, folder: Path) -> None:
+    """They may all be taken when it gets its slot back."""
+    state = talker.open(TurnId("s", "t"))
+    talker.feed(state, _prompt(folder))
+    talker.feed(state, m.TokenVector(5, _vector(1)))
+    assert talker.ready(state)
+    talker.step([state])
+    talker.feed(state, m.TokenVector(6, _vector(2)))
+    talker.park(state)
+    taken = talker._pages.allocate(talker._pages.free)
+    talker.unpark(state)
+    assert not talker.ready(state)
+    talker.park(state)
+    talker.unpark(state)
+    talker._pages.release(taken)
+    assert talker.ready(state)
+    talker.step([state])
+    talker.close(state)
 
 
 def test_an_unknown_speaker_names_the_known_ones(folder: Path, harness: Callable[..., Harness]) -> None:

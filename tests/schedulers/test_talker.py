@@ -20,7 +20,7 @@ from voice_app.messages import (
     TurnId,
 )
 from voice_app.schedulers.base import TalkerOutput
-from voice_app.schedulers.talker import QwenTalkerScheduler
+from voice_app.schedulers.talker import PARK_AFTER_S, QwenTalkerScheduler
 
 
 @dataclass(eq=False)
@@ -33,6 +33,7 @@ class Speaker:
     used: int = 0
     tail: int = 0
     value: int = 0
+    parked: bool = False
 
 
 @dataclass
@@ -47,6 +48,7 @@ class ToyTalker:
     crash_on: TurnId | None = None
     """Whom it cannot say whether it is ready."""
     says_last: bool = True
+    parks: int = 0
 
     def warm_up(self) -> None:
         pass
@@ -56,8 +58,23 @@ class ToyTalker:
         self.most_open = max(self.most_open, self.open_states)
         return Speaker(turn)
 
+    def park(self, state: object) -> None:
+        assert isinstance(state, Speaker)
+        assert not state.parked
+        state.parked = True
+        self.open_states -= 1
+        self.parks += 1
+
+    def unpark(self, state: object) -> None:
+        assert isinstance(state, Speaker)
+        assert state.parked
+        state.parked = False
+        self.open_states += 1
+        self.most_open = max(self.most_open, self.open_states)
+
     def feed(self, state: object, payload: EdgePayload) -> None:
         assert isinstance(state, Speaker)
+        assert not state.parked
         if isinstance(payload, PromptIds):
             state.prompt = True
         else:
@@ -66,6 +83,7 @@ class ToyTalker:
 
     def ready(self, state: object) -> bool:
         assert isinstance(state, Speaker)
+        assert not state.parked
         if state.turn == self.crash_on:
             raise Crash
         return state.prompt and (state.used < len(state.vectors) or state.tail > 0)
@@ -78,7 +96,8 @@ class ToyTalker:
         return [self._advance(state) for state in states if isinstance(state, Speaker)]
 
     def close(self, state: object) -> None:
-        self.open_states -= 1
+        assert isinstance(state, Speaker)
+        self.open_states -= not state.parked
 
     def _advance(self, state: Speaker) -> TalkerOutput:
         consumed = 0
@@ -93,6 +112,15 @@ class ToyTalker:
         done = state.tail == 0 and state.vectors[state.used - 1].finish_reason is not None
         frames = CodeFrames(np.array([[state.value]]), last=done and self.says_last)
         return TalkerOutput(frames, consumed, done)
+
+
+class Time:
+    """The scheduler's clock."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def _frame(value: int, token: int | None) -> int:
@@ -125,13 +153,14 @@ def payloads_of(tokens: Sequence[int]) -> list[PromptIds | TokenVector]:
     st.randoms(use_true_random=False),
 )
 def test_any_interleaving_gives_what_each_gives_alone(answers, max_batch, max_states, random) -> None:
-    tray, runner = Tray(), ToyTalker(max_states)
-    scheduler = QwenTalkerScheduler(runner, tray, max_batch)
+    tray, runner, time = Tray(), ToyTalker(max_states), Time()
+    scheduler = QwenTalkerScheduler(runner, tray, max_batch, time)
     queues = {turn_id(n): payloads_of(tokens) for n, tokens in enumerate(answers)}
     while any(queues.values()):
         turn = random.choice([t for t, queue in queues.items() if queue])
         tray.deliver(scheduler, turn, queues[turn].pop(0))
         tray.full = {t for t in queues if random.random() < 0.2}
+        time.now += random.choice((0.0, PARK_AFTER_S / 2, PARK_AFTER_S))
         for _ in range(random.randint(0, 2)):
             tray.step(scheduler)
     tray.full = set()
@@ -205,6 +234,87 @@ def test_turns_over_the_limit_wait_in_order() -> None:
     tray.run(scheduler)
     assert list(tray.sent) == [turn_id(0), turn_id(2)]
     assert heard(tray, turn_id(2)) == frames_of([2])
+    assert tray.all_given_back()
+
+
+def _stalled(count: int) -> tuple[Tray, ToyTalker, Time, QwenTalkerScheduler]:
+    """All of the talker's places are with turns that nobody listens to any more."""
+    tray, runner, time = Tray(), ToyTalker(max_states=count), Time()
+    scheduler = QwenTalkerScheduler(runner, tray, clock=time)
+    for number in range(count):
+        for payload in payloads_of([1, 2, number]):
+            tray.deliver(scheduler, turn_id(number), payload)
+    tray.step(scheduler)
+    tray.full = {turn_id(n) for n in range(count)}
+    tray.run(scheduler)
+    assert all(len(heard(tray, turn_id(n))) == 1 for n in range(count))
+    return tray, runner, time, scheduler
+
+
+def test_turns_that_nobody_listens_to_give_their_places_up_and_go_on_where_they_were() -> None:
+    tray, runner, time, scheduler = _stalled(3)
+    others = [turn_id(n) for n in range(3, 10)]
+    for number, turn in enumerate(others, 3):
+        for payload in payloads_of([number]):
+            tray.deliver(scheduler, turn, payload)
+    time.now += PARK_AFTER_S / 2
+    assert not tray.step(scheduler)
+    assert scheduler.wake_after() == PARK_AFTER_S / 2
+    time.now += PARK_AFTER_S / 2
+    assert scheduler.wake_after() == 0.0
+    tray.run(scheduler)
+    assert [heard(tray, turn) for turn in others] == [frames_of([number]) for number in range(3, 10)]
+    assert scheduler.load().running + scheduler.load().waiting == 3
+    tray.full = set()
+    tray.run(scheduler)
+    assert [heard(tray, turn_id(n)) for n in range(3)] == [frames_of([1, 2, n]) for n in range(3)]
+    assert runner.most_open <= 3
+    assert runner.open_states == 0
+    assert tray.all_given_back()
+
+
+def test_nobody_gives_a_place_up_that_nobody_wants() -> None:
+    tray, runner, time, scheduler = _stalled(3)
+    time.now += 100 * PARK_AFTER_S
+    assert scheduler.wake_after() is None
+    tray.run(scheduler)
+    assert runner.parks == 0
+
+
+def test_a_turn_that_waits_for_its_text_gives_its_place_up_until_there_is_more() -> None:
+    tray, runner, time = Tray(), ToyTalker(max_states=1), Time()
+    scheduler = QwenTalkerScheduler(runner, tray, clock=time)
+    one, other = payloads_of([1, 2, 3]), payloads_of([4, 5])
+    for turn, payloads in ((turn_id(0), one), (turn_id(1), other)):
+        for payload in payloads[:2]:
+            tray.deliver(scheduler, turn, payload)
+        time.now += PARK_AFTER_S
+        tray.run(scheduler)
+        assert len(heard(tray, turn)) == 1
+    time.now += PARK_AFTER_S
+    assert scheduler.wake_after() is None, "without more text neither needs the place"
+    for payload in one[2:]:
+        tray.deliver(scheduler, turn_id(0), payload)
+    tray.run(scheduler)
+    assert heard(tray, turn_id(0)) == frames_of([1, 2, 3])
+    assert runner.parks == 2
+    for payload in other[2:]:
+        tray.deliver(scheduler, turn_id(1), payload)
+    tray.run(scheduler)
+    assert heard(tray, turn_id(1)) == frames_of([4, 5])
+
+
+def test_a_parked_turn_that_is_cancelled_leaves_nothing() -> None:
+    tray, runner, time, scheduler = _stalled(1)
+    for payload in payloads_of([5])[:2]:
+        tray.deliver(scheduler, turn_id(1), payload)
+    time.now += PARK_AFTER_S
+    tray.run(scheduler)
+    assert (runner.parks, runner.open_states) == (1, 1)
+    tray.cancel(scheduler, turn_id(0))
+    assert runner.open_states == 1
+    tray.cancel(scheduler, turn_id(1))
+    assert (runner.open_states, scheduler.load().running) == (0, 0)
     assert tray.all_given_back()
 
 

@@ -91,6 +91,12 @@ class _Talker(_Warm):
     def open(self, turn: m.TurnId) -> list[float]:
         return []
 
+    def park(self, state: object) -> None:
+        return None
+
+    def unpark(self, state: object) -> None:
+        return None
+
     def feed(self, state: object, payload: m.EdgePayload) -> None:
         now = time.monotonic_ns()
         assert isinstance(state, list)

@@ -41,6 +41,23 @@ class KVPool:
         """Per layer [slots, 2, kv_heads, head_dim]; slot = page · page_size + offset."""
         self.use_varlen = varlen.usable(heads, kv_heads, head_dim, page_size, dtype, device)
 
+    def read(self, pages: Sequence[int], length: int) -> torch.Tensor:
+        """A copy on the host of the positions [0, length) that lie in `pages`: [layers, length, 2, kv_heads,
+        head_dim]."""
+        places = self._places(pages, length)
+        return torch.stack([layer[places] for layer in self.layers]).cpu()
+
+    def write(self, pages: Sequence[int], kv: torch.Tensor) -> None:
+        """Undo `read`, in other pages."""
+        places = self._places(pages, kv.shape[1])
+        for layer, rows in zip(self.layers, kv.to(self.device), strict=True):
+            layer[places] = rows
+
+    def _places(self, pages: Sequence[int], length: int) -> torch.Tensor:
+        first = np.array(pages, np.int64)[:, None] * self.page_size
+        slots = (first + np.arange(self.page_size)).reshape(-1)[:length]
+        return torch.from_numpy(slots).to(self.device)
+
     @staticmethod
     def page_bytes(layers: int, page_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
         """Bytes of one page over all layers."""

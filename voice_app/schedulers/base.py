@@ -272,10 +272,18 @@ class TalkerRunner(Runner, Protocol):
     """For `QwenTalkerScheduler`. A state is the runner's own, one a turn."""
 
     max_states: int
-    """Most turns that can be open at once; the scheduler queues the rest."""
+    """Most turns that can be open and not parked at once; the scheduler queues the rest."""
 
     def open(self, turn: TurnId) -> object:
         """A fresh state."""
+        ...
+
+    def park(self, state: object) -> None:
+        """Others need its place: put it aside. Until `unpark` only `close` is called for it."""
+        ...
+
+    def unpark(self, state: object) -> None:
+        """It has a place again, and goes on as if it always had."""
         ...
 
     def feed(self, state: object, payload: EdgePayload) -> None:

@@ -89,6 +89,12 @@ class TalkerAr:
     def open(self, turn: TurnId) -> object:
         return _Talk()
 
+    def park(self, state: object) -> None:
+        pass  # It takes no place but some memory of its own.
+
+    def unpark(self, state: object) -> None:
+        pass
+
     def feed(self, state: object, payload: EdgePayload) -> None:
         """Raises InputError for a voice or a speed that there is not."""
         talk = _talk(state)

@@ -70,6 +70,14 @@ class CodeSampler:
         """The slot belongs to a new turn."""
         self._seen[slot] = False
 
+    def history(self, slot: int) -> torch.Tensor:
+        """A copy on the host of what the slot's turn has made."""
+        return self._seen[slot].to("cpu", copy=True)
+
+    def recall(self, slot: int, history: torch.Tensor) -> None:
+        """The slot belongs to a turn with this `history`."""
+        self._seen[slot] = history.to(self._device)
+
     def first(self, logits: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Places in `allowed` [n], int64, of the first codes. `logits`: [n, allowed]."""
         penalty = self._facts.sampling.repetition_penalty or 1.0

@@ -28,7 +28,7 @@ from voice_app.models.qwen3_omni.code_sampler import Row
 from voice_app.models.qwen3_omni.facts import TalkerFacts
 from voice_app.models.qwen3_omni.graphs import Lane
 from voice_app.models.qwen3_omni.positions import Run
-from voice_app.models.qwen3_omni.talker_model import TalkerModel
+from voice_app.models.qwen3_omni.talker_model import Parked, TalkerModel
 from voice_app.models.qwen3_omni.talker_prompt import ANSWER_ROWS, TalkerPlan, plan_prompt
 from voice_app.models.qwen3_omni.thinker import run_of
 from voice_app.schedulers.base import TalkerOutput
@@ -62,7 +62,10 @@ class _Voice:
     fed: int = 0
     """Payloads taken since the last step."""
     slot: int = -1
+    """-1: it is parked."""
     pages: list[int] = field(default_factory=list)
+    parked: Parked | None = None
+    """What was in its slot and pages, until there are others."""
     length: int = 0
     """Positions in the cache; 0: the prompt is still to be computed."""
     seed: int = 0
@@ -108,8 +111,24 @@ class Talker:
         return _Voice(slot=self._slots.pop(), seed=secrets.randbits(63))
 
     def close(self, state: object) -> None:
+        self._leave(_voice(state))
+
+    @torch.inference_mode()
+    def park(self, state: object) -> None:
         voice = _voice(state)
-        self._slots.append(voice.slot)
+        if voice.length and voice.pages:
+            with self._lane():
+                voice.parked = self._model.take_out(voice.slot, voice.pages, voice.length)
+        self._leave(voice)
+
+    def unpark(self, state: object) -> None:
+        # Pages follow as it gets ready: they may all be taken now.
+        _voice(state).slot = self._slots.pop()
+
+    def _leave(self, voice: _Voice) -> None:
+        if voice.slot >= 0:
+            self._slots.append(voice.slot)
+            voice.slot = -1
         self._pages.release(voice.pages)
         voice.pages = []
 
@@ -161,7 +180,7 @@ class Talker:
     def _can_speak(self, voice: _Voice) -> bool:
         """Whether the next frame can be made; without one to make, that the voice is over."""
         if voice.length:
-            return bool(voice.text) or voice.text_over
+            return (bool(voice.text) or voice.text_over) and self._is_back(voice)
         if not (voice.text or voice.text_over) or not self._has_inputs(voice):
             return False
         if self._silent(voice):
@@ -185,11 +204,28 @@ class Talker:
                 reversed(self._model.embed_text(self._model.ids(voice.plan.ahead)).unbind(0))
             )
             voice.max_frames = self._bound(voice.prompt.request, len(voice.plan.ids) + ANSWER_ROWS)
-        need = pages_for(voice.plan.positions.shape[1] + voice.max_frames, self._pool.page_size)
+        if not self._take_pages(voice, voice.plan):
+            return False
+        self._model.sampler.reset(voice.slot)
+        return True
+
+    def _take_pages(self, voice: _Voice, plan: TalkerPlan) -> bool:
+        need = pages_for(plan.positions.shape[1] + voice.max_frames, self._pool.page_size)
         if need > self._pages.free:
             return False
         voice.pages = self._pages.allocate(need)
-        self._model.sampler.reset(voice.slot)
+        return True
+
+    def _is_back(self, voice: _Voice) -> bool:
+        """Whether a turn that had begun has its cache, which was put aside as it was parked."""
+        if voice.parked is None:
+            return True
+        assert voice.plan is not None
+        if not self._take_pages(voice, voice.plan):
+            return False
+        with torch.inference_mode(), self._lane():
+            self._model.put_back(voice.slot, voice.pages, voice.parked)
+        voice.parked = None
         return True
 
     def _bound(self, params: PromptParams, rows: int) -> int:

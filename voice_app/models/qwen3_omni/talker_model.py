@@ -1,6 +1,7 @@
 """The talker's tensors: prompt rows, a frame of codes from input rows, and that frame captured in graphs."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,6 +15,18 @@ from voice_app.models.qwen3_omni.code_sampler import CodeSampler, Draws, Row, nu
 from voice_app.models.qwen3_omni.facts import TalkerFacts
 from voice_app.models.qwen3_omni.graphs import SIZES, DecodeInputs, Graph, Lane, size_for
 from voice_app.models.qwen3_omni.talker_prompt import TalkerPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """What the device held of a turn under way, on the host."""
+
+    kv: torch.Tensor
+    """[layers, positions, 2, kv_heads, head_dim]"""
+    frame: torch.Tensor
+    """[hidden]: what its last frame is fed back as."""
+    history: torch.Tensor
+    """As the sampler's."""
 
 
 class TalkerModel:
@@ -105,6 +118,17 @@ class TalkerModel:
         for size in SIZES:
             if size <= self._spare:
                 self._graphs[size] = FrameGraph(self, lane, size, positions, self._spare)
+
+    def take_out(self, slot: int, pages: Sequence[int], length: int) -> Parked:
+        """All that is kept for the turn in `slot`, whose first `length` positions lie in `pages`."""
+        kv = self.pool.read(pages, length)
+        return Parked(kv, self._sums[slot].to("cpu", copy=True), self.sampler.history(slot))
+
+    def put_back(self, slot: int, pages: Sequence[int], parked: Parked) -> None:
+        """Undo `take_out`, in another slot and other pages."""
+        self.pool.write(pages, parked.kv)
+        self._sums[slot] = parked.frame.to(self.device)
+        self.sampler.recall(slot, parked.history)
 
     def fed_back(self, slots: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
         """Inputs [n, hidden] of frames that follow on those last made in `slots`."""
