@@ -1,5 +1,7 @@
 """Arrays in messages: within, and set aside."""
 
+import struct
+
 import msgspec
 import numpy as np
 import pytest
@@ -117,44 +119,77 @@ def test_only_plain_numbers_cross(foreign: np.ndarray) -> None:
         to_bytes(_ready(_embeddings(foreign)))
 
 
-_NONSENSE = [
-    ["|O", [1], 0],
-    ["nonsense", [1], 0],
-    [4, [1], 0],
-    ["<f4", "four", 0],
-    ["<f4", [-1], 0],
-    ["<f4", [1.5], 0],
-    ["<f4", [4]],
-    [],
-    "text",
-    None,
-    {"a": 1},
-    3,
-]
+_MEL_FRAMES = m.MelFrames(_MEDIA, np.arange(4, dtype=np.float32), 1.0)
 
 
-def _mel_frames(reference: object) -> dict[str, object]:
-    return {"type": "mel_frames", "media": _MEDIA, "frames": reference, "seconds": 1.0}
+def _spoilt_head(reference: object) -> bytes:
+    """The head of _MEL_FRAMES with another reference to its array."""
+    head = msgspec.msgpack.decode(set_aside(_MEL_FRAMES).head)
+    return msgspec.msgpack.encode(head | {"frames": reference})
+
+
+def _spoilt_message(array: object) -> bytes:
+    """A message of _MEL_FRAMES with something else in place of its array."""
+    whole = msgspec.msgpack.decode(to_bytes(DataReady(lane_key(_LANE), 7, _MEL_FRAMES)))
+    return msgspec.msgpack.encode(whole | {"payload": whole["payload"] | {"frames": array}})
+
+
+_CODE, _OFFSET, _LENGTH = msgspec.msgpack.decode(set_aside(_MEL_FRAMES).head)["frames"]
+_NUMBERS = msgspec.msgpack.decode(to_bytes(DataReady(b"", 7, _MEL_FRAMES)))["payload"]["frames"]
+_NO_ARRAY = [[], "text", None, {"a": 1}, 3, b""]
 
 
 @pytest.mark.parametrize(
-    "reference", [*_NONSENSE, ["<f4", [1000], 0], ["<f4", [4], 1 << 40], ["<f4", [4], -4]]
+    "reference",
+    [
+        *_NO_ARRAY,
+        [_CODE],
+        ["<f4", _OFFSET, _LENGTH],
+        [255, _OFFSET, _LENGTH],
+        [-1, _OFFSET, _LENGTH],
+        [_CODE, _OFFSET, "four"],
+        [_CODE, _OFFSET, [_LENGTH]],
+        [_CODE, _OFFSET, -1],
+        [_CODE, _OFFSET, 1.5],
+        [_CODE, _OFFSET, 1000],
+        [_CODE, _OFFSET, 1 << 63],
+        [_CODE, _OFFSET, 1 << 40, 1 << 40],
+        [_CODE, 4, _LENGTH],
+        [_CODE, 1 << 40, _LENGTH],
+        [_CODE, 1 << 63, _LENGTH],
+        [_CODE, -4, _LENGTH],
+    ],
 )
 def test_references_that_make_no_sense_are_refused(reference: object) -> None:
+    decoder = AsideDecoder(m.EdgePayload)
+    assert isinstance(decoder.decode(_spoilt_head([_CODE, _OFFSET, _LENGTH]), bytes(16)), m.MelFrames)
     with pytest.raises(msgspec.ValidationError):
-        AsideDecoder(m.EdgePayload).decode(msgspec.msgpack.encode(_mel_frames(reference)), bytes(64))
+        decoder.decode(_spoilt_head(reference), bytes(16))
 
 
 @pytest.mark.parametrize(
-    "array", [*_NONSENSE, ["<f4", [1000], bytes(16)], ["<f4", [4], "text"], ["<f4", [4], None]]
+    "array",
+    [
+        *_NO_ARRAY,
+        ["<f4", [4], bytes(16)],
+        _NUMBERS[:15],
+        _NUMBERS[:-1],
+        b"\xff" + _NUMBERS[1:],
+        # Two dimensions: with no shape, one that is cut off, too large ones.
+        _NUMBERS[:1] + b"\x02" + _NUMBERS[2:16],
+        _NUMBERS[:1] + b"\x02" + _NUMBERS[2:16] + bytes(15),
+        _NUMBERS[:1] + b"\x02" + _NUMBERS[2:16] + struct.pack("<QQ", 2, 3) + bytes(16),
+        _NUMBERS[:1] + b"\x02" + _NUMBERS[2:16] + struct.pack("<QQ", 1 << 63, 2) + bytes(16),
+        _NUMBERS[:1] + b"\x02" + _NUMBERS[2:16] + struct.pack("<QQ", 1 << 62, 4) + bytes(16),
+        _NUMBERS[:1] + b"\xff" + _NUMBERS[2:16] + bytes(8 * 256),
+    ],
 )
 def test_arrays_that_make_no_sense_are_malformed(array: object) -> None:
-    whole = msgspec.to_builtins(_ready(_embeddings(np.ones(4))), enc_hook=lambda value: None)
-    message = whole | {"lane": lane_key(_LANE), "payload": _mel_frames(array)}
+    assert isinstance(from_bytes(_spoilt_message(_NUMBERS)), DataReady)
+    shaped = _NUMBERS[:1] + b"\x02" + _NUMBERS[2:16] + struct.pack("<QQ", 2, 2) + bytes(16)
+    assert isinstance(from_bytes(_spoilt_message(shaped)), DataReady)
     with pytest.raises(Malformed):
-        from_bytes(msgspec.msgpack.encode(message))
-    good = message | {"payload": _mel_frames(["<f4", [4], bytes(16)])}
-    assert isinstance(from_bytes(msgspec.msgpack.encode(good)), DataReady)
+        from_bytes(_spoilt_message(array))
 
 
 @given(st.binary(max_size=200))

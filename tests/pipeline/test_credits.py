@@ -156,7 +156,7 @@ def test_a_slot_is_never_lent_twice(operations: list[tuple[str, int, int]]) -> N
 )
 def test_a_payload_takes_the_smallest_class_or_the_next(size: int, classes: tuple[int, ...]) -> None:
     table = SlotTable((SlotClass(10, 1), SlotClass(100, 1), SlotClass(1000, 1)))
-    assert table.fitting(size) == classes
+    assert tuple(table.fitting(size)) == classes
 
 
 # -------------------------------------------------------------------------------------------------- fence

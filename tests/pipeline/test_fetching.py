@@ -4,7 +4,6 @@ import queue
 import threading
 from collections.abc import Iterator
 
-import msgspec
 import pytest
 
 from voice_app import messages as m
@@ -89,7 +88,7 @@ class Receiver:
             self.inlet.ready(DataReady(_lane(turn, sender), seq, m.TokenId(seq)))
         else:
             place = SlotRef(slot, seq, 0, 1)
-            self.inlet.ready(DataInSlot(_lane(turn, sender), seq, msgspec.Raw(b""), place))
+            self.inlet.ready(DataInSlot(_lane(turn, sender), seq, b"", place))
 
     def next(self) -> tuple[TurnId, int]:
         """The next delivery, which is consumed."""

@@ -129,7 +129,7 @@ def _plain(value: object) -> object:
 
 def _crossed(parcel: Parcel) -> Parcel:
     """As it is after the wire."""
-    sent = DataInSlot(b"lane", 0, msgspec.Raw(parcel.head), parcel.slot)
+    sent = DataInSlot(b"lane", 0, parcel.head, parcel.slot)
     back = from_bytes(to_bytes(sent))
     assert isinstance(back, DataInSlot)
     return Parcel(head=back.head, slot=back.slot)

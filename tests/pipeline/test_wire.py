@@ -6,6 +6,8 @@ import fcntl
 import logging
 import os
 import pickletools
+import select
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,6 @@ import msgspec
 import numpy as np
 import psutil
 import pytest
-import zmq
 from pipeline_talk import LOUD, PICTURE, Answer, config, outcome, read, request, runs, settled, until
 from pipeline_toys import spoil_acks
 
@@ -23,6 +24,7 @@ from voice_app import messages as m
 from voice_app.errors import ConfigError, TransferFailed, TurnCancelled
 from voice_app.messages import Stage, TurnId
 from voice_app.pipeline import rundir
+from voice_app.pipeline import wire as wire_module
 from voice_app.pipeline.client import PipelineClient
 from voice_app.pipeline.control import (
     AckRequest,
@@ -69,8 +71,7 @@ def test_malformed_messages_are_dropped_counted_and_logged_once(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("voice_app"), "propagate", True)
     wire = Wire(f"ipc://{tmp_path}/inbox")
-    stranger = zmq.Context.instance().socket(zmq.PUSH)
-    stranger.connect(wire.address)
+    stranger = _stranger(wire.address)
     for junk in JUNK:
         stranger.send(junk)
     stranger.send(to_bytes(EndTurn(TurnId("s", "t"))))
@@ -79,7 +80,7 @@ def test_malformed_messages_are_dropped_counted_and_logged_once(
     assert received[-1] == EndTurn(TurnId("s", "t"))
     assert wire.malformed == len(JUNK)
     assert [r.levelname for r in caplog.records] == ["WARNING"]
-    stranger.close(0)
+    stranger.close()
     wire.close()
 
 
@@ -105,7 +106,7 @@ async def test_a_worker_survives_malformed_messages() -> None:
         await until(lambda: client.status().workers["voice"].restarts == 1)
         assert client.status().workers["voice"].hand_off == HandOffStats(), "the figures of one that is dead"
         for stranger in strangers:
-            stranger.close(0)
+            stranger.close()
 
 
 async def test_what_comes_of_an_older_generation_is_dropped_and_counted() -> None:
@@ -126,8 +127,8 @@ async def test_what_comes_of_an_older_generation_is_dropped_and_counted() -> Non
         await until(lambda: client.status().workers["voice"].hand_off.stale == 5)
         await until(lambda: client.status().hand_off.stale == 5)
         await until(lambda: settled(client))
-        voice.close(0)
-        server.close(0)
+        voice.close()
+        server.close()
 
 
 @pytest.mark.parametrize("fate", ["lost", "doubled", "late"])
@@ -146,10 +147,11 @@ async def test_acks_that_go_wrong_cost_no_turn(fate: str, monkeypatch: pytest.Mo
         await until(lambda: settled(client))
 
 
-def _stranger(address: str) -> zmq.Socket[bytes]:
-    socket = zmq.Context.instance().socket(zmq.PUSH)
-    socket.connect(address)
-    return socket
+def _stranger(address: str) -> socket.socket:
+    """What writes to the inbox of a node of this host, without being one."""
+    stranger = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    stranger.connect(address.removeprefix("ipc://"))
+    return stranger
 
 
 async def test_no_pickle_on_the_wire(tmp_path: Path) -> None:
@@ -225,6 +227,28 @@ def test_a_node_that_does_not_read_fails_the_send_and_never_blocks(tmp_path: Pat
 def _send_many(wire: Wire, count: int) -> None:
     for _ in range(count):
         wire.send("gone", Shutdown())
+
+
+def test_zmq_within_the_host_where_unix_sockets_keep_no_message_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS."""
+    monkeypatch.setattr(wire_module, "_UNIX_SOCKETS", False)
+    here, there = Wire(f"ipc://{tmp_path}/here"), Wire(f"ipc://{tmp_path}/there")
+    here.connect("there", there.address)
+    sent = [EndTurn(TurnId("s", "t", n)) for n in range(20)]
+    for message in sent:
+        here.send("there", message)
+    with pytest.raises(OSError, match=r"wrong type"):
+        _stranger(there.address)
+    assert select.select([there.fileno()], [], [], 5.0)[0] != []
+    assert [there.receive(5.0) for _ in range(10)] == sent[:10]
+    rest: list[object] = [*there.waiting()]
+    while len(rest) < 10 and select.select([there.fileno()], [], [], 5.0)[0]:
+        rest += there.waiting()
+    assert rest == sent[10:]
+    here.close()
+    there.close()
 
 
 # ---------------------------------------------------------------------------------------------- run folder

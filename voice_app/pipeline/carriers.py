@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import msgspec
-
 from voice_app.errors import TransferFailed
 from voice_app.pipeline.control import AckRequest, DataInSlot, DataReady, Edge, LaneKey
 from voice_app.pipeline.inlet import Delivery, Release
@@ -92,7 +90,7 @@ class RemoteCarrier:
             self.refused = True
             return False
         try:
-            self._wire.send(self.node, DataInSlot(out.key, seq, msgspec.Raw(parcel.head), parcel.slot))
+            self._wire.send(self.node, DataInSlot(out.key, seq, parcel.head, parcel.slot))
         except TransferFailed:
             pool.free(parcel.slot)  # Nobody was told of it.
             raise

@@ -1,5 +1,6 @@
 """Who may send, what is out, which slot is whose. Pure: no I/O, no locks, time is passed in."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -137,18 +138,20 @@ class SlotTable:
     """The slots of one sender's pool, in classes of growing size."""
 
     classes: Sequence[SlotClass]
+    _sizes: list[int] = field(init=False)
     _free: list[list[int]] = field(init=False)
     _state: dict[tuple[int, int], SlotState] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._sizes = [c.size for c in self.classes]
         self._free = [list(range(c.count))[::-1] for c in self.classes]
         self._state = {(k, i): SlotState.FREE for k, c in enumerate(self.classes) for i in range(c.count)}
 
-    def fitting(self, size: int) -> tuple[int, ...]:
+    def fitting(self, size: int) -> range:
         """The classes to look in for `size` bytes: the smallest that fits, and the one above it.
         Empty: no slot is as large."""
-        fits = [k for k, c in enumerate(self.classes) if c.size >= size]
-        return tuple(fits[:2])
+        first = bisect_left(self._sizes, size)
+        return range(first, min(first + 2, len(self._sizes)))
 
     def lend(self, kind: int) -> int | None:
         """A slot of class `kind`; None: none is free. The one used last comes first: its pages are

@@ -81,25 +81,21 @@ class Exchange:
     def handle(self, message: Control) -> bool:
         """Take a message of the hand-off; False: it is for somebody else. For the receiving thread."""
         try:
-            return self._handle(message)
+            match message:
+                case DataReady() | DataInSlot():
+                    self.inlet.ready(message)
+                case DataAck():
+                    self._acked(message)
+                case AckRequest():
+                    self.inlet.asked(message)
+                case PeerUp():
+                    self._wire.connect(message.node, message.address)
+                case PeerDown():
+                    self.peer_down(message.node)
+                case _:
+                    return False
         except Malformed as error:
             self._wire.dropped(error)
-            return True
-
-    def _handle(self, message: Control) -> bool:
-        match message:
-            case DataReady() | DataInSlot():
-                self.inlet.ready(message)
-            case DataAck():
-                self._acked(message)
-            case AckRequest():
-                self.inlet.asked(message)
-            case PeerUp():
-                self._wire.connect(message.node, message.address)
-            case PeerDown():
-                self.peer_down(message.node)
-            case _:
-                return False
         return True
 
     def end(self, turn: TurnId) -> dict[Stage, StageTiming]:

@@ -40,25 +40,22 @@ class _LaneIn:
     ended: bool = False
 
 
-class Release:
+class Release(msgspec.Struct, eq=False):
     """Gives one payload back, once; further calls do nothing."""
 
-    __slots__ = ("_give_back", "_lane", "_seq")
-
-    def __init__(self, give_back: Callable[[Any, int], None], lane: object, seq: int) -> None:
-        self._give_back: Callable[[Any, int], None] | None = give_back
-        self._lane = lane
-        self._seq = seq
+    give_back: Callable[[Any, int], None] | None
+    lane: object
+    seq: int
 
     @property
     def done(self) -> bool:
-        return self._give_back is None
+        return self.give_back is None
 
     def __call__(self) -> None:
-        give_back = self._give_back
+        give_back = self.give_back
         if give_back is not None:
-            self._give_back = None
-            give_back(self._lane, self._seq)
+            self.give_back = None
+            give_back(self.lane, self.seq)
 
 
 class Delivery(msgspec.Struct, gc=False):
@@ -108,7 +105,10 @@ class Inlet:
             return
         with self._lock:
             arrival = into.arrivals.accept(message.seq)
-        if arrival is Arrival.FRESH:
+        if arrival is Arrival.FRESH and isinstance(message, DataReady) and not into.waiting:
+            release = Release(self._consumed_inline, into, message.seq)
+            self._deliver(Delivery(into.lane, message.payload, release))
+        elif arrival is Arrival.FRESH:
             self._take(into, message)
         elif arrival is Arrival.AGAIN:
             self.repeated += 1

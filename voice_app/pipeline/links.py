@@ -69,7 +69,7 @@ def to_frame(head: Data | Beat, body: bytes = b"") -> bytes:
     return b"".join((bytes((MARK,)), len(encoded).to_bytes(_HEAD_SIZE, "big"), encoded, body))
 
 
-def from_frame(data: bytes) -> tuple[Data | Beat, Bytes]:
+def from_frame(data: Bytes) -> tuple[Data | Beat, Bytes]:
     """Head and body. Raises msgspec.DecodeError."""
     view = memoryview(data)
     end = 1 + _HEAD_SIZE + int.from_bytes(view[1 : 1 + _HEAD_SIZE], "big")

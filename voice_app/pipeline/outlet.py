@@ -93,6 +93,8 @@ class TurnOut:
     last_out: float = 0.0
     busy: float = 0.0
     lanes: dict[Stage | None, LaneOut] = field(default_factory=dict)
+    ways: dict[type, tuple[LaneOut, ...]] = field(default_factory=dict)
+    """Those of the lanes that each type of payload takes, once it has been sent."""
     starved: bool = False
     """`has_room` said no; the stage is to be woken when it would say yes."""
 
@@ -168,8 +170,8 @@ class Outlet:
             state.last_out = now = self._clock()
             if state.first_out is None:
                 state.first_out = now
-            for target in self._targets(type(payload), state.speech):
-                lane = state.lanes.get(target) or self._add_lane(state, turn, target)
+            ways = state.ways.get(type(payload))
+            for lane in self._ways(state, turn, type(payload)) if ways is None else ways:
                 if lane.pending or not lane.window.credit:
                     self._wait(lane, payload)
                 elif lane.carrier.carry(lane, lane.window.next, payload, inline=False):
@@ -268,11 +270,13 @@ class Outlet:
     def _all_carriers(self) -> Iterator[Carrier]:
         return (carrier for carriers in self._carriers.values() for carrier in carriers.values())
 
-    def _targets(self, payload: type, speech: bool) -> Targets:
+    def _ways(self, state: TurnOut, turn: TurnId, payload: type) -> tuple[LaneOut, ...]:
         route = self._routes.get(payload)
         if route is None:
             raise TransferFailed(f"no edge from {self._source or 'client'} carries a {payload.__name__}")
-        return route[speech]
+        ways = tuple(state.lanes.get(t) or self._add_lane(state, turn, t) for t in route[state.speech])
+        state.ways[payload] = ways
+        return ways
 
     def _wait(self, lane: LaneOut, payload: object) -> None:
         if len(lane.pending) >= PENDING_LIMIT:

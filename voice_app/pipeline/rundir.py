@@ -36,7 +36,7 @@ class RunDir:
             ) from error
 
     def address(self, node: str) -> str:
-        """The ZMQ address of `node`'s inbox."""
+        """The address of `node`'s inbox."""
         return f"ipc://{self.path / node}"
 
     def remove(self) -> None:

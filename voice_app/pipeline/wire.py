@@ -2,10 +2,13 @@
 
 An inbox has an address for the nodes of its host, `ipc://PATH`, and one for those of others,
 `tcp://HOST:PORT/NAME`: the name is that of one incarnation, so that a new one at the same port never gets old
-mail. Over TCP messages travel in the frames of a link (`pipeline/links.py`), which loses nothing.
+mail. Over TCP messages travel through ZMQ, in the frames of a link (`pipeline/links.py`), which loses
+nothing; within a host through Unix sockets (`pipeline/unix_sockets.py`), or through ZMQ too where there are
+none that keep messages whole.
 """
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,10 +18,12 @@ import msgspec
 import zmq
 
 from voice_app.errors import TransferFailed
+from voice_app.pipeline import unix_sockets
 from voice_app.pipeline.control import Control, DataInSlot, DataReady, Malformed, from_bytes, to_bytes
 from voice_app.pipeline.credits import Arrival
 from voice_app.pipeline.curve import CurveKeys
 from voice_app.pipeline.links import BEAT_S, MARK, SILENT_S, Beat, Link, LinkFull, from_frame, to_frame
+from voice_app.pipeline.transport.codec import Bytes
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +37,14 @@ _CONNECT_MS = 1000
 """An attempt over TCP that was not answered for so long is made anew."""
 
 _TCP = "tcp://"
+_IPC = "ipc://"
+_UNIX_SOCKETS = sys.platform == "linux"
+"""Elsewhere there are none that keep messages whole."""
 
 
 @dataclass(slots=True, eq=False)
 class _Peer:
-    """A connection to one node; `link` where it is over TCP. `lock` guards both."""
+    """A connection to one node through ZMQ; `link` where it is over TCP. `lock` guards both."""
 
     address: str
     socket: zmq.Socket[bytes]
@@ -48,23 +56,30 @@ class Wire:
     """One node. `send` is safe from any thread; receiving is for one."""
 
     def __init__(self, *addresses: str, keys: CurveKeys | None = None) -> None:
-        """Opens the inbox at `addresses`. `keys` secure what goes over TCP. Raises zmq.ZMQError."""
+        """Opens the inbox at `addresses`. `keys` secure what goes over TCP. Raises zmq.ZMQError, OSError."""
         self._context = zmq.Context(io_threads=1)
         self._keys = keys
         self._door = keys.door(self._context) if keys is not None else None
-        self._inbox = self._context.socket(zmq.PULL)
-        self._inbox.set(zmq.RCVHWM, HIGH_WATER)
-        self._inbox.set(zmq.LINGER, 0)
+        self._near: unix_sockets.Inbox | None = None
+        self._far: zmq.Socket[bytes] | None = None
+        """The inbox is one of these, or both; `_near_first`: which is asked next."""
+        self._near_first = True
         self._name = ""
+        self._backlogs: unix_sockets.Backlogs | None = None
         try:
             # Those over TCP last: what they need is set for all that are bound after it.
             for address in sorted(addresses, key=lambda address: address.startswith(_TCP)):
                 self._bind(address)
-        except zmq.ZMQError:
+        except (zmq.ZMQError, OSError):
             self._end()
             raise
+        if self._near is not None and self._far is not None:
+            self._near.watch(self._far.fileno())
         self.address = addresses[0]
         self._peers: dict[str, _Peer] = {}
+        """Those through ZMQ; by the names of their inboxes, where they are on other hosts."""
+        self._near_peers: dict[str, unix_sockets.Peer] = {}
+        self._addresses: dict[str, str] = {}
         self._by_inbox: dict[str, _Peer] = {}
         self._timeout_ms = -1
         self._closing = threading.Event()
@@ -76,10 +91,16 @@ class Wire:
 
     def connect(self, node: str, address: str) -> None:
         """Open the connection to `node`, in place of one to another address."""
-        peer = self._peers.get(node)
-        if peer is not None and peer.address == address:
+        if self._addresses.get(node) == address:
             return
         self.disconnect(node)
+        self._addresses[node] = address
+        if _is_near(address):
+            if self._backlogs is None:
+                self._backlogs = unix_sockets.Backlogs()
+            path = address.removeprefix(_IPC)
+            self._near_peers[node] = unix_sockets.Peer(path, HIGH_WATER, self._backlogs)
+            return
         socket = self._context.socket(zmq.PUSH)
         socket.set(zmq.SNDHWM, HIGH_WATER)
         socket.set(zmq.LINGER, 0)
@@ -101,6 +122,10 @@ class Wire:
 
     def disconnect(self, node: str) -> None:
         """`node` is gone; what was queued for it goes too."""
+        self._addresses.pop(node, None)
+        near = self._near_peers.pop(node, None)
+        if near is not None:
+            near.close()
         peer = self._peers.pop(node, None)
         if peer is not None:
             with peer.lock:
@@ -119,42 +144,41 @@ class Wire:
 
     def send_bytes(self, node: str, data: bytes) -> None:
         """`send` for what is encoded already."""
-        peer = self._peers.get(node)
-        if peer is None:
-            raise TransferFailed(f"{node} is not connected")
         try:
-            with peer.lock:
-                if peer.link is None:
-                    peer.socket.send(data, zmq.NOBLOCK)
-                else:
-                    _send_frame(peer.socket, peer.link, data)
-        except (zmq.Again, LinkFull) as error:
+            near = self._near_peers.get(node)
+            if near is not None:
+                near.send(data)
+            else:
+                self._send_far(node, data)
+        except (unix_sockets.Full, zmq.Again, LinkFull) as error:
             raise TransferFailed(f"{node} does not read its messages") from error
-        except zmq.ZMQError as error:
+        except unix_sockets.TooLarge as error:
+            raise TransferFailed(f"{len(data)} bytes do not fit in a message") from error
+        except (unix_sockets.Closed, zmq.ZMQError) as error:
             # Closed between the lookup and the lock.
             raise TransferFailed(f"{node} is not connected") from error
 
     def receive(self, timeout_s: float | None = None) -> Control | None:
         """The next message, waiting for it; None after `timeout_s`, or for what was none."""
-        timeout_ms = -1 if timeout_s is None else int(1e3 * timeout_s)
-        if timeout_ms != self._timeout_ms:
-            self._inbox.set(zmq.RCVTIMEO, timeout_ms)
-            self._timeout_ms = timeout_ms
-        try:
-            return self._understand(self._inbox.recv())
-        except zmq.Again:
-            return None
+        if self._near is None:
+            return self._receive_far(timeout_s)
+        if self._far is None:
+            return self._receive_near(timeout_s)
+        # Both are asked, each first in turn. What waits in ZMQ's queue must be asked for before waiting: its
+        # descriptor tells only of what comes anew.
+        self._near_first = not self._near_first
+        if self._near_first and (message := self._receive_near(0.0)) is not None:
+            return message
+        return self._receive_far(0.0) or self._receive_near(timeout_s) or self._receive_far(0.0)
 
     def waiting(self) -> Iterator[Control]:
         """All messages that are there, without waiting for more."""
-        while True:
-            try:
-                data = self._inbox.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            understood = self._understand(data)
-            if understood is not None:
-                yield understood
+        while self._near is not None and (data := self._near.receive(0.0)) is not None:
+            if (message := self._understand(data)) is not None:
+                yield message
+        while self._far is not None and (data := self._next_far(0.0)) is not None:
+            if (message := self._understand_far(data)) is not None:
+                yield message
 
     def dropped(self, error: Exception) -> None:
         """A message made no sense: count it, log the first."""
@@ -163,8 +187,10 @@ class Wire:
             log.warning("dropped a malformed message (further ones are only counted): %s", error)
 
     def fileno(self) -> int:
-        """Readable (edge-triggered: drain `waiting` each time) when messages may have come."""
-        return self._inbox.fileno()
+        """Readable (perhaps edge-triggered: drain `waiting` each time) when messages may have come."""
+        inbox = self._near or self._far
+        assert inbox is not None
+        return inbox.fileno()
 
     def silence(self, node: str) -> float:
         """For how many seconds `node` was not heard of; 0 for those of this host, whose end is seen."""
@@ -184,36 +210,88 @@ class Wire:
         self._closing.set()
         if self._beats.is_alive():
             self._beats.join()
-        for node in list(self._peers):
+        for node in list(self._addresses):
             self.disconnect(node)
         self._end()
 
     def _end(self) -> None:
-        self._inbox.close()
+        if self._backlogs is not None:
+            self._backlogs.close()
+        if self._near is not None:
+            self._near.close()
+        if self._far is not None:
+            self._far.close()
         if self._door is not None:
             self._door.stop()
         self._context.term()
 
     def _bind(self, address: str) -> None:
+        if _is_near(address):
+            self._near = unix_sockets.Inbox(address.removeprefix(_IPC))
+            return
+        if self._far is None:
+            self._far = self._context.socket(zmq.PULL)
+            self._far.set(zmq.RCVHWM, HIGH_WATER)
+            self._far.set(zmq.LINGER, 0)
         if not address.startswith(_TCP):
-            self._inbox.bind(address)
+            self._far.bind(address)
             return
         endpoint, _, self._name = address.rpartition("/")
-        _watch(self._inbox)
+        _watch(self._far)
         if self._keys is not None:
-            self._keys.secure_server(self._inbox)
-        self._inbox.bind(endpoint)
+            self._keys.secure_server(self._far)
+        self._far.bind(endpoint)
 
-    def _understand(self, data: bytes) -> Control | None:
+    def _receive_near(self, timeout_s: float | None) -> Control | None:
+        assert self._near is not None
+        data = self._near.receive(timeout_s)
+        return None if data is None else self._understand(data)
+
+    def _receive_far(self, timeout_s: float | None) -> Control | None:
+        data = self._next_far(timeout_s)
+        return None if data is None else self._understand_far(data)
+
+    def _next_far(self, timeout_s: float | None) -> Bytes | None:
+        if self._far is None:
+            return None
+        timeout_ms = -1 if timeout_s is None else int(1e3 * timeout_s)
+        if timeout_ms != self._timeout_ms:
+            self._far.set(zmq.RCVTIMEO, timeout_ms)
+            self._timeout_ms = timeout_ms
         try:
-            return self._unframe(data) if data[:1] == _MARK else from_bytes(data)
+            return self._far.recv()
+        except zmq.Again:
+            return None
+
+    def _send_far(self, node: str, data: bytes) -> None:
+        peer = self._peers.get(node)
+        if peer is None:
+            raise TransferFailed(f"{node} is not connected")
+        with peer.lock:
+            if peer.link is None:
+                peer.socket.send(data, zmq.NOBLOCK)
+            else:
+                _send_frame(peer.socket, peer.link, data)
+
+    def _understand(self, data: Bytes) -> Control | None:
+        try:
+            return from_bytes(data)
+        except Malformed as error:
+            self.dropped(error)
+            return None
+
+    def _understand_far(self, data: Bytes) -> Control | None:
+        if data[:1] != _MARK:
+            return self._understand(data)
+        try:
+            return self._unframe(data)
         except (Malformed, msgspec.DecodeError) as error:
             self.dropped(error)
             return None
 
     # ------------------------------------------------------------------------------------ other hosts
 
-    def _unframe(self, data: bytes) -> Control | None:
+    def _unframe(self, data: Bytes) -> Control | None:
         head, body = from_frame(data)
         peer = self._by_inbox.get(head.source)
         if peer is None or peer.link is None or head.target != self._name:
@@ -263,6 +341,10 @@ class Wire:
 
 
 _MARK = bytes((MARK,))
+
+
+def _is_near(address: str) -> bool:
+    return _UNIX_SOCKETS and address.startswith(_IPC)
 
 
 def _noted(message: Control, ahead: float) -> Control:

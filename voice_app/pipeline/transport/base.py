@@ -16,7 +16,6 @@ from typing import Protocol
 import msgspec
 
 from voice_app.messages import Stage
-from voice_app.pipeline.transport.codec import Bytes
 
 
 class TransportKind(StrEnum):
@@ -28,7 +27,7 @@ class TransportKind(StrEnum):
     MOONCAKE = "Mooncake"
 
 
-class SlotRef(msgspec.Struct, frozen=True):
+class SlotRef(msgspec.Struct, frozen=True, array_like=True):
     """Where a payload's arrays lie: `size` bytes from `offset` of the segment `segment`.
 
     `index` numbers the slot within its segment; (segment, index) is the slot's identity."""
@@ -47,7 +46,7 @@ class Parcel(msgspec.Struct, gc=False):
     """A payload between `pack` and `open`. `target`: the stage that it is for, noted by the receiver; None:
     the client."""
 
-    head: Bytes
+    head: bytes
     slot: SlotRef
     target: Stage | None = None
 

@@ -1,10 +1,14 @@
 """Arrays in messages: as bytes within the msgpack, or set aside in a buffer of their own.
 
-    in the message   [dtype, shape, bytes]    small arrays; `inline` and `read_inline`
-    set aside        [dtype, shape, offset]   the bytes lie in one buffer; `set_aside` and `AsideDecoder`
+    in the message   bytes: a head of dtype and shape, the numbers   small arrays; `inliner`, `read_inline`
+    set aside        [dtype, offset, *shape]   the numbers lie in one buffer; `set_aside` and `AsideDecoder`
 
 Arrays set aside are read back as views of their buffer. Nothing is ever pickled: only plain numbers cross.
 """
+
+import struct
+import threading
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -15,37 +19,70 @@ ALIGN = 64
 """Arrays start at multiples of this within their buffer: a cache line, and what SIMD loads like."""
 
 _KINDS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
-_DTYPES = {dtype.str: dtype for order in "<>" for kind in _KINDS if (dtype := np.dtype(order + kind))}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_DTYPES = tuple(dict.fromkeys(np.dtype(order + kind) for order in "<>" for kind in _KINDS))
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 """Plain numbers. Object and structured dtypes never cross a process boundary."""
 
+_ALIGN_INLINE = 16
+_VECTOR = struct.Struct(f"<BB{_ALIGN_INLINE - 2}x")
+"""Head of an array in a message: the dtype's number, and that of the dimensions. A vector has as many numbers
+as follow; for others the shape comes next, and a head is always a multiple of _ALIGN_INLINE long."""
+_VECTORS = {dtype: _VECTOR.pack(code, 1) for dtype, code in _CODES.items()}
+
 Bytes = bytes | bytearray | memoryview
+
+
+_SMALL = 64 * 1024
+"""An array of up to so many bytes is copied twice: that takes less than having numpy look at a slot."""
 
 
 class TooLargeInline(Exception):
     """An array is larger than what may travel within a message."""
 
 
-def inline(value: object, limit: int | None = None) -> tuple[str, tuple[int, ...], bytes]:
-    """For an encoder's `enc_hook`: an array with its bytes. Raises TooLargeInline above `limit` bytes,
-    TypeError for what is no array of plain numbers."""
-    name, array = _host_array(value)
-    if limit is not None and array.nbytes > limit:
-        raise TooLargeInline
-    return (name, array.shape, array.tobytes())
+def inliner(limit: int | None = None) -> Callable[[object], bytes]:
+    """An encoder's `enc_hook` that puts arrays with their numbers into the message. It raises TooLargeInline
+    above `limit` bytes, TypeError for what is no array of plain numbers."""
+
+    def inline(value: object) -> bytes:
+        array = value if isinstance(value, np.ndarray) else on_host(value)
+        head = _VECTORS.get(array.dtype)
+        if head is None:
+            raise _foreign(array)
+        if limit is not None and array.nbytes > limit:
+            raise TooLargeInline
+        if array.ndim != 1:
+            head = _shaped_head(array)
+        return head + array.tobytes()
+
+    return inline
 
 
-def read_inline(kind: type, value: object) -> object:
+def read_inline(kind: type, value: object) -> Array:
     """For a decoder's `dec_hook`: the array again, read-only."""
-    # ValueError and TypeError come out of msgspec as a ValidationError that names the field.
-    if kind is not np.ndarray or not isinstance(value, list) or len(value) != 3:
+    # ValueError comes out of msgspec as a ValidationError that names the field.
+    if kind is not np.ndarray or not isinstance(value, bytes) or len(value) < _ALIGN_INLINE:
         raise ValueError("not an array")
-    name, shape, data = value
-    if not isinstance(data, bytes):
-        raise ValueError("array without bytes")
-    array = np.frombuffer(data, _dtype(name))
-    # A vector, that is nearly always: its one length is right if it is that of the bytes.
-    return array if shape == [array.size] else array.reshape(_lengths(shape))
+    if value[0] >= len(_DTYPES):
+        raise ValueError("not an array of plain numbers")
+    dtype = _DTYPES[value[0]]
+    if value[1] == 1:
+        return np.frombuffer(value, dtype, -1, _ALIGN_INLINE)
+    return _read_shaped(value, dtype)
+
+
+def _shaped_head(array: Array) -> bytes:
+    shape = struct.pack(f"<{array.ndim}Q", *array.shape)
+    return _VECTOR.pack(_CODES[array.dtype], array.ndim) + shape + bytes(-len(shape) % _ALIGN_INLINE)
+
+
+def _read_shaped(value: bytes, dtype: np.dtype) -> Array:
+    dimensions = value[1]
+    start = _ALIGN_INLINE + -(-8 * dimensions // _ALIGN_INLINE) * _ALIGN_INLINE
+    if len(value) < start:
+        raise ValueError("an array's shape is missing")
+    shape = struct.unpack_from(f"<{dimensions}Q", value, _ALIGN_INLINE)
+    return np.frombuffer(value, dtype, -1, start).reshape(shape)
 
 
 class Aside(msgspec.Struct, gc=False):
@@ -55,27 +92,55 @@ class Aside(msgspec.Struct, gc=False):
     arrays: list[tuple[int, Array]]
     size: int
 
-    def write(self, buffer: Bytes) -> None:
+    def write(self, buffer: bytearray | memoryview) -> None:
         """Copy the arrays into `buffer`, which holds at least `size` bytes."""
         for offset, array in self.arrays:
-            np.ndarray(array.shape, array.dtype, buffer, offset)[...] = array
+            if array.nbytes <= _SMALL:
+                buffer[offset : offset + array.nbytes] = array.tobytes()
+            else:
+                np.ndarray(array.shape, array.dtype, buffer, offset)[...] = array
 
 
 def set_aside(payload: object) -> Aside:
     """Encode a message struct without its arrays. Raises TypeError for what is not plain numbers."""
-    arrays: list[tuple[int, Array]] = []
-    size = 0
+    return _this_thread.encoder.set_aside(payload)
 
-    def take(value: object) -> object:
-        nonlocal size
-        name, array = _host_array(value)
-        offset = aligned(size)
-        arrays.append((offset, array))
-        size = offset + array.nbytes
-        return (name, array.shape, offset)
 
-    head = msgspec.msgpack.Encoder(enc_hook=take).encode(payload)
-    return Aside(head, arrays, size)
+class _AsideEncoder:
+    """`set_aside`, for one thread."""
+
+    def __init__(self) -> None:
+        self._arrays: list[tuple[int, Array]] = []
+        self._size = 0
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._take)
+
+    def set_aside(self, payload: object) -> Aside:
+        self._arrays = arrays = []
+        self._size = 0
+        try:
+            head = self._encoder.encode(payload)
+            return Aside(head, arrays, self._size)
+        finally:
+            self._arrays = []
+
+    def _take(self, value: object) -> tuple[int, ...]:
+        array = value if isinstance(value, np.ndarray) else on_host(value)
+        code = _CODES.get(array.dtype)
+        if code is None:
+            raise _foreign(array)
+        offset = aligned(self._size)
+        self._arrays.append((offset, array))
+        self._size = offset + array.nbytes
+        return (code, offset, *array.shape)
+
+
+class _ThisThread(threading.local):
+    def __init__(self) -> None:
+        self.encoder = _AsideEncoder()
+
+
+_this_thread = _ThisThread()
+"""Making an encoder takes longer than using it."""
 
 
 class AsideDecoder:
@@ -96,12 +161,18 @@ class AsideDecoder:
             self._buffer = b""
 
     def _view(self, kind: type, value: object) -> object:
-        if kind is not np.ndarray or not isinstance(value, list) or len(value) != 3:
+        if kind is not np.ndarray or not isinstance(value, list) or len(value) < 2:
             raise ValueError("not an array reference")
-        name, shape, offset = value
-        if not isinstance(offset, int) or offset < 0:
-            raise ValueError("array offset is not a position")
-        return np.ndarray(_lengths(shape), _dtype(name), self._buffer, offset)
+        for number in value:
+            # numpy checks a shape against the buffer, but takes negative lengths.
+            if not isinstance(number, int) or number < 0:
+                raise ValueError("an array reference has lengths and positions only")
+        code, offset, *shape = value
+        if code >= len(_DTYPES):
+            raise ValueError("not an array of plain numbers")
+        if offset > len(self._buffer):
+            raise ValueError("an array reference points beyond its buffer")
+        return np.ndarray(shape, _DTYPES[code], self._buffer, offset)
 
 
 def aligned(size: int) -> int:
@@ -109,26 +180,5 @@ def aligned(size: int) -> int:
     return -(-size // ALIGN) * ALIGN
 
 
-def _host_array(value: object) -> tuple[str, Array]:
-    array = value if isinstance(value, np.ndarray) else on_host(value)
-    name = _NAMES.get(array.dtype)
-    if name is None:
-        raise TypeError(f"an array of {array.dtype} cannot cross an edge; send arrays of plain numbers")
-    return name, array
-
-
-def _dtype(name: object) -> np.dtype:
-    dtype = _DTYPES.get(name) if isinstance(name, str) else None
-    if dtype is None:
-        raise ValueError(f"dtype {name} is not a plain number")
-    return dtype
-
-
-def _lengths(shape: object) -> list[int]:
-    if not isinstance(shape, list):
-        raise ValueError("array shape is not a list")
-    for length in shape:
-        # numpy checks them against the buffer, but takes negative ones.
-        if not isinstance(length, int) or length < 0:
-            raise ValueError("array shape is not of lengths")
-    return shape
+def _foreign(array: Array) -> TypeError:
+    return TypeError(f"an array of {array.dtype} cannot cross an edge; send arrays of plain numbers")

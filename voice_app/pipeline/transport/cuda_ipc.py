@@ -26,7 +26,7 @@ import numpy as np
 from voice_app.errors import TransferFailed
 from voice_app.pipeline.credits import SlotClass
 from voice_app.pipeline.transport.base import Parcel, SlotRef
-from voice_app.pipeline.transport.codec import ALIGN, Bytes, aligned, inline, read_inline
+from voice_app.pipeline.transport.codec import ALIGN, Bytes, aligned, inliner, read_inline
 from voice_app.pipeline.transport.pool import KB, MB, SlotPool
 
 log = logging.getLogger(__name__)
@@ -193,6 +193,10 @@ class _Aside(NamedTuple):
     size: int
 
 
+_inline = inliner()
+"""For arrays that lie on the host."""
+
+
 def _set_aside(payload: object, describe: Callable[[object], Described | None]) -> _Aside:
     tensors: list[tuple[int, object]] = []
     size = 0
@@ -201,7 +205,7 @@ def _set_aside(payload: object, describe: Callable[[object], Described | None]) 
         nonlocal size
         described = describe(value)
         if described is None:
-            return inline(value, None)
+            return _inline(value)
         offset = aligned(size)
         tensors.append((offset, value))
         size = offset + described.nbytes
@@ -299,7 +303,7 @@ class _Decoder:
 
     def _stand_in(self, kind: type, value: object) -> object:
         """msgspec checks that what it gets is of the field's type: an empty array keeps the place."""
-        if kind is np.ndarray and isinstance(value, list) and len(value) == 3 and isinstance(value[2], bytes):
+        if isinstance(value, bytes):
             return read_inline(kind, value)
         try:
             dtype, shape, offset = msgspec.convert(value, tuple[str, tuple[int, ...], int])
