@@ -238,6 +238,7 @@ def test_the_operator_says_what_is_speech_and_what_interrupts(monkeypatch):
     assert cli.main(["serve", "--min-speech", "100", "--interrupt-after", "0"]) == 0
     talk = seen[0].settings.talk
     assert (talk.onset_ms, talk.interrupt_ms, talk.speculate_ms, talk.resumes) == (100, 0, 160, True)
+    assert talk.languages == registry.offer(PackConfig()).languages == ("en",)
     assert cli.main(["serve", "--no-reply-resume"]) == 0
     assert not seen[1].settings.talk.resumes
 

@@ -13,10 +13,12 @@ from voice_app.bench.voice import Speaker
 from voice_app.config import PackConfig
 from voice_app.errors import InputError, ModelFileError
 from voice_app.messages import PromptParams
+from voice_app.models import registry
 from voice_app.models.local.acoustic import AcousticModel, Edges
 from voice_app.models.local.onnx_session import onnx_session
 from voice_app.models.local.phonemes import Phonemizer
 from voice_app.models.local.piper import load_voice
+from voice_app.models.local.piper_settings import read_settings, speaker
 from voice_app.models.local.spoken_form import spoken_form
 
 AS_IS = Edges(lead=9.0, least=0.0, most=9.0)
@@ -163,3 +165,21 @@ def test_a_graph_of_another_kind(home: Path) -> None:
     (home / "other.onnx.json").write_text(SETTINGS)
     with pytest.raises(ModelFileError, match="Piper"):
         load_voice(home / "other.onnx", silent)
+
+
+@pytest.mark.models
+def test_the_pack_offers_the_names_that_its_voice_takes(tmp_path: Path) -> None:
+    path = voices.of_two_speakers(tmp_path)
+    offered = registry.offer(PackConfig(voice=str(path)))
+    settings = read_settings(path)
+    assert offered.languages == ("en",)
+    assert {"anna", "bert", "default", path.stem} <= set(offered.voices)
+    for name in offered.voices:
+        assert speaker(path.stem, settings, name) == speaker(path.stem, settings, name.upper())
+    assert speaker(path.stem, settings, "Bert") == 1
+    with pytest.raises(InputError, match="anna"):
+        speaker(path.stem, settings, "clara")
+
+
+def test_of_a_voice_that_is_not_there_yet_no_names_are_known() -> None:
+    assert registry.offer(PackConfig(voice="/nowhere/voice.onnx")).voices == ()

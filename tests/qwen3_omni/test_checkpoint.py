@@ -14,8 +14,10 @@ from transformers import Qwen3OmniMoeForConditionalGeneration
 from voice_app.config import PackConfig
 from voice_app.errors import ConfigError, ModelFileError
 from voice_app.messages import Stage
+from voice_app.models import registry
 from voice_app.models.qwen3_omni import checkpoint as checkpoint_module
 from voice_app.models.qwen3_omni.checkpoint import Checkpoint, TensorReader
+from voice_app.models.qwen3_omni.facts import TalkerFacts
 from voice_app.models.qwen3_omni.pack import create
 from voice_app.models.qwen3_omni.tiny_checkpoint import make_tiny_checkpoint
 
@@ -258,3 +260,17 @@ def test_errors_are_model_file_errors(folder: Path) -> None:
         Checkpoint(str(folder / "deeper" / "still"))
     assert caught.value.exit_code == 2
     assert caught.value.param == "model"
+
+
+def test_the_speakers_of_a_checkpoint_are_offered(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    """Those that its talker takes. The workers tell what is wrong with a checkpoint, not the offer."""
+    folder = checkpoint(0)
+    offered = registry.offer(PackConfig("qwen3-omni", str(folder)))
+    talker = TalkerFacts.of(Checkpoint(str(folder)))
+    assert {name.lower() for name in offered.voices} == set(talker.speakers)
+    assert "en" in offered.languages
+    for wrong in (None, "[]", "{", '{"talker_config": {"speaker_id": 1}}'):
+        if wrong is not None:
+            (tmp_path / "config.json").write_text(wrong)
+        assert registry.offer(PackConfig("qwen3-omni", str(tmp_path))).voices == ()
+    assert registry.offer(PackConfig("qwen3-omni", "somebody/not-here")).voices == ()

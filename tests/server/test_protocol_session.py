@@ -162,6 +162,32 @@ def test_voices_of_other_services_are_the_packs_own(
     assert t.requests[-1][1].voice == given
 
 
+@pytest.mark.parametrize("asked", ["joe", "JOE", "default", "alloy", "Marin", {"id": "cedar"}, ""])
+def test_a_voice_that_is_there_or_stands_for_it_is_taken(asked: str | dict[str, str]):
+    settings = TalkSettings(voices=("en_US-joe-medium", "joe", "default"), stand_in_voices=STAND_INS["local"])
+    t = VirtualTalk(answer, settings)
+    t.update(audio={"output": {"voice": asked}})
+    assert t.kinds[-1] == "session.updated"
+
+
+@pytest.mark.parametrize("asked", ["jo", "somebody", {"id": "voice_123"}])
+def test_an_unknown_voice_is_refused_with_the_names_that_are_known(asked: str | dict[str, str]):
+    settings = TalkSettings(voices=("joe", "default"), stand_in_voices=STAND_INS["local"])
+    t = VirtualTalk(answer, settings)
+    t.update(instructions="changed", audio={"output": {"voice": asked}})
+    error = t.error()
+    assert (error["code"], error["param"]) == ("invalid_value", "session.audio.output.voice")
+    for name in ("'joe'", "'default'", "'alloy'", "'marin'"):
+        assert name in error["message"]
+    t.update(audio={"output": {"voice": "joe"}})
+    assert t.last("session.updated")["session"]["instructions"] != "changed", "nothing of it was done"
+
+
+def test_where_the_pack_does_not_tell_its_voices_any_is_taken(t: VirtualTalk):
+    t.update(audio={"output": {"voice": "somebody"}})
+    assert t.kinds[-1] == "session.updated"
+
+
 def test_the_session_ends_at_its_time():
     t = VirtualTalk(answer, TalkSettings(session_s=60))
     t.silence(61)

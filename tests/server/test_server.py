@@ -15,7 +15,7 @@ from wire_client import WireClient, wire_client
 from voice_app import messages as m
 from voice_app.server import auth
 from voice_app.server.hub import make_hub
-from voice_app.server.settings import ServerSettings
+from voice_app.server.settings import ServerSettings, TalkSettings
 
 
 def endless(request: m.TurnRequest):
@@ -28,7 +28,11 @@ def endless(request: m.TurnRequest):
 
 async def test_operations_pages():
     pipeline = FakePipeline(answer)
-    async with server(pipeline) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    settings = ServerSettings(talk=TalkSettings(languages=("en",), voices=("joe", "default")))
+    async with (
+        server(pipeline, settings) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http,
+    ):
         assert (await http.get("/health")).json() == {"status": "alive"}
         ready = await http.get("/ready")
         assert ready.status_code == 200
@@ -36,7 +40,9 @@ async def test_operations_pages():
         pipeline.ready = False
         assert (await http.get("/ready")).status_code == 503
         assert (await http.get("/v1/models")).json()["data"][0]["id"] == "local"
-        assert "camera" in (await http.get("/v1/realtime/capabilities")).json()["extensions"]
+        capabilities = (await http.get("/v1/realtime/capabilities")).json()
+        assert "camera" in capabilities["extensions"]
+        assert (capabilities["languages"], capabilities["voices"]) == (["en"], ["joe", "default"])
         async with wire_client(port) as client:
             await client.say("Hello")
             await client.send("response.create")

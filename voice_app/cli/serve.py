@@ -74,6 +74,14 @@ def run(arguments: argparse.Namespace) -> int:
     from voice_app.server.serving import ServeOptions, serve
     from voice_app.server.settings import ServerSettings, TalkSettings
 
+    config = msgspec.structs.replace(
+        options.pipeline_config(arguments),
+        max_turns=TURNS_OF_A_TALK * arguments.max_talks,
+        ray=arguments.ray,
+        curve_keys=str(arguments.curve_keys.resolve()) if arguments.curve_keys else None,
+    )
+    registry.bring(config.pack, options.reporter())
+    offer = registry.offer(config.pack)
     settings = ServerSettings(
         max_talks=arguments.max_talks,
         origins=tuple(arguments.origin),
@@ -83,15 +91,10 @@ def run(arguments: argparse.Namespace) -> int:
             onset_ms=arguments.min_speech,
             interrupt_ms=arguments.interrupt_after,
             resumes=not arguments.no_reply_resume,
+            voices=offer.voices,
+            languages=offer.languages,
         ),
     )
-    config = msgspec.structs.replace(
-        options.pipeline_config(arguments),
-        max_turns=TURNS_OF_A_TALK * arguments.max_talks,
-        ray=arguments.ray,
-        curve_keys=str(arguments.curve_keys.resolve()) if arguments.curve_keys else None,
-    )
-    registry.bring(config.pack, options.reporter())
     return serve(
         config,
         ServeOptions(

@@ -4,7 +4,7 @@ import importlib
 
 from voice_app.config import PackConfig
 from voice_app.errors import ConfigError
-from voice_app.models.base import Pack, PackFactory, Report
+from voice_app.models.base import Offer, Pack, PackFactory, Report
 
 
 def create(config: PackConfig, report: Report) -> Pack:
@@ -21,6 +21,20 @@ def bring(config: PackConfig, report: Report) -> None:
         from voice_app.models.local.needs import bring
 
         bring(config, report)
+
+
+def offer(config: PackConfig) -> Offer:
+    """What the pack offers, without opening its models; of a pack of the user's own nothing is known. Raises
+    ModelFileError."""
+    if config.pack == "local":
+        from voice_app.models.local.offer import offer
+
+        return offer(config)
+    if config.pack == "qwen3-omni":
+        from voice_app.models.qwen3_omni.offer import offer
+
+        return offer(config)
+    return Offer()
 
 
 def _factory(name: str) -> PackFactory:

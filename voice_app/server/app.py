@@ -90,6 +90,8 @@ def _add_api(app: FastAPI, hub: Hub) -> None:
             "audio_formats": ["audio/pcm", "audio/pcmu", "audio/pcma"],
             "turn_detection": ["server_vad"] + ["semantic_vad"] * hub.settings.talk.semantic_vad,
             "input_audio_transcription": hub.settings.talk.transcribes,
+            "languages": hub.settings.talk.languages,
+            "voices": hub.settings.talk.voices,
             "extensions": [name for name in Extensions.model_fields if name != "resume" or hub.store],
         }
 

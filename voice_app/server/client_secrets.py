@@ -13,7 +13,7 @@ from voice_app.server.hub import Hub
 from voice_app.server.protocol.config import Config, update
 from voice_app.server.protocol.errors import NOT_JSON, ProtocolError, from_validation
 from voice_app.server.protocol.items import Model
-from voice_app.server.session.effective import default_config, effective
+from voice_app.server.session.effective import check_voice, default_config, effective
 
 PREFIX = "ek_"
 
@@ -59,7 +59,9 @@ async def make_secret(hub: Hub, key: auth.Key, body: dict[str, Any]) -> dict[str
     if hub.store is None:
         raise ProtocolError("invalid_value", "This server keeps no sessions and so no client secrets.")
     kind = "transcription" if asked.session.get("type") == "transcription" else "realtime"
-    config = effective(update(default_config(hub.settings.talk, kind), asked.session), hub.settings.talk)
+    talk = hub.settings.talk
+    config = effective(update(default_config(talk, kind), asked.session), talk)
+    check_voice(config, talk)
     value = PREFIX + secrets.token_urlsafe(24)
     kept = msgspec.json.encode(_Secret(key, config.model_dump()))
     await hub.store.put(f"secret:{auth.hashed(value)}", kept, asked.expires_after.seconds)

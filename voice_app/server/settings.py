@@ -19,7 +19,8 @@ class TalkSettings:
     words interrupted is taken up again, where the pack tells words. `semantic_vad`: a model says whether a
     turn sounds complete. `audio_kept_s`: seconds of the user's recordings that a talk keeps. `prompt_tokens`:
     about so many of the conversation are in a prompt at most. `stand_in_voices`: names (in lower case) of
-    voices elsewhere, which stand for the pack's own."""
+    voices elsewhere, which stand for the pack's own. `voices`, `languages`: what the pack offers
+    (`voice_app.models.base.Offer`)."""
 
     model: str = "local"
     instructions: str = ""
@@ -35,6 +36,8 @@ class TalkSettings:
     pictures_per_prompt: int = 4
     prompt_tokens: int = 24_576
     stand_in_voices: frozenset[str] = frozenset()
+    voices: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
     image_bytes_per_minute: int = 64 << 20
     responses_per_minute: int | None = None
 

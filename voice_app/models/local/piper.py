@@ -20,9 +20,9 @@ import onnxruntime
 from google.protobuf.message import DecodeError
 
 from voice_app.config import PackConfig, home
-from voice_app.errors import InputError, ModelFileError
+from voice_app.errors import ModelFileError
 from voice_app.models.base import Report
-from voice_app.models.local import assets
+from voice_app.models.local import assets, piper_settings
 from voice_app.models.local.onnx_session import onnx_session
 from voice_app.models.local.piper_graph import Cuts, cut, find_cuts
 
@@ -30,34 +30,6 @@ _FORMAT = 2
 """Of the folder; raised when the way of cutting changes."""
 _FRAMES = 160
 """Of the noise that the parts' contexts are measured on."""
-
-
-class _Audio(msgspec.Struct):
-    sample_rate: int
-
-
-class _Inference(msgspec.Struct):
-    """The voice's own scales (`noise_w` is the durations' noise)."""
-
-    noise_scale: float = 0.667
-    length_scale: float = 1.0
-    noise_w: float = 0.8
-
-
-class _Espeak(msgspec.Struct):
-    voice: str = "en-us"
-
-
-class VoiceSettings(msgspec.Struct):
-    """What is read of a voice's .onnx.json."""
-
-    audio: _Audio
-    phoneme_id_map: dict[str, list[int]]
-    inference: _Inference = msgspec.field(default_factory=_Inference)
-    espeak: _Espeak = msgspec.field(default_factory=_Espeak)
-    phoneme_type: str = "espeak"
-    num_speakers: int = 1
-    speaker_id_map: dict[str, int] = {}
 
 
 class Parts(msgspec.Struct):
@@ -75,7 +47,7 @@ class PiperVoice:
     """A voice that is ready to be loaded part by part."""
 
     name: str
-    settings: VoiceSettings
+    settings: piper_settings.VoiceSettings
     parts: Parts
     folder: Path
 
@@ -92,23 +64,11 @@ class PiperVoice:
 
     def speaker(self, voice: str | None) -> int:
         """The speaker's number for the voice that a request names (None: the first). Raises InputError."""
-        known = {self.name: 0, _short(self.name): 0, "default": 0, **self.settings.speaker_id_map}
-        if voice is None:
-            return 0
-        if voice not in known:
-            raise InputError(
-                f"voice {voice!r}: there is no such voice; choose from {', '.join(known)}", param="voice"
-            )
-        return known[voice]
+        return piper_settings.speaker(self.name, self.settings, voice)
 
     def session(self, part: str, threads: int) -> onnxruntime.InferenceSession:
         """`part` is "text", "flow" or "decoder"."""
         return onnx_session(self.folder / f"{part}.onnx", threads)
-
-
-def _short(name: str) -> str:
-    """en_US-joe-medium → joe"""
-    return name.split("-")[1] if name.count("-") == 2 else name
 
 
 def voice_path(config: PackConfig, report: Report) -> Path:
@@ -127,7 +87,7 @@ def load_voice(path: Path, report: Report) -> PiperVoice:
     """The Piper voice at `path` (.onnx, its .onnx.json beside it), cut if it was not yet.
 
     Raises ModelFileError: missing, damaged, not a Piper voice, not English, no space."""
-    settings = _settings(path)
+    settings = piper_settings.read_settings(path)
     try:
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -146,26 +106,6 @@ def load_voice(path: Path, report: Report) -> PiperVoice:
             ) from error
     parts = msgspec.json.decode((folder / "parts.json").read_bytes(), type=Parts)
     return PiperVoice(path.stem, settings, parts, folder)
-
-
-def _settings(path: Path) -> VoiceSettings:
-    beside = path.with_name(path.name + ".json")
-    try:
-        settings = msgspec.json.decode(beside.read_bytes(), type=VoiceSettings)
-    except OSError as error:
-        raise ModelFileError(
-            f"{beside}: cannot be read ({error.strerror}); a Piper voice has its .onnx.json beside it",
-            param="voice",
-        ) from error
-    except msgspec.DecodeError as error:
-        raise ModelFileError(f"{beside}: is not a Piper voice's settings ({error})", param="voice") from error
-    if settings.phoneme_type != "espeak" or not settings.espeak.voice.startswith("en"):
-        raise ModelFileError(
-            f"{path.name}: speaks {settings.espeak.voice!r} from {settings.phoneme_type} phonemes; give an "
-            "English voice with espeak phonemes",
-            param="voice",
-        )
-    return settings
 
 
 def _cut_into(path: Path, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from voice_app.server.protocol import config as cfg
+from voice_app.server.protocol.errors import ProtocolError
 from voice_app.server.session import camera
 from voice_app.server.settings import TalkSettings
 
@@ -14,6 +15,24 @@ def default_config(
     heard = cfg.AudioInput(transcription=cfg.Transcription() if kind == "transcription" else None)
     audio = cfg.Audio(input=heard)
     return cfg.Config(type=kind, model=settings.model, instructions=settings.instructions, audio=audio)
+
+
+def check_voice(config: cfg.Config, settings: TalkSettings) -> None:
+    """Raises ProtocolError with the valid names for a voice that is not there. Where the pack does not tell
+    its voices, the answers do."""
+    name = config.audio.output.voice_name
+    known = {*map(str.lower, settings.voices), *settings.stand_in_voices}
+    if name and settings.voices and name.lower() not in known:
+        own = ", ".join(f"'{voice}'" for voice in settings.voices)
+        others = ", ".join(
+            f"'{voice}'" for voice in sorted(known.difference(map(str.lower, settings.voices)))
+        )
+        raise ProtocolError(
+            "invalid_value",
+            f"Invalid value: '{name}'. Supported values are: {own}"
+            + (f"; and, for the server's own voice, {others}." if others else "."),
+            param="session.audio.output.voice",
+        )
 
 
 def effective(config: cfg.Config, settings: TalkSettings) -> cfg.Config:

@@ -23,7 +23,7 @@ from voice_app.server.session import camera
 from voice_app.server.session.actions import Action, Cancel, Close, Count, Tally
 from voice_app.server.session.context import Context
 from voice_app.server.session.conversation import Conversation, Item, MessageItem, Spoken, duplicate
-from voice_app.server.session.effective import default_config, effective, shown_extensions
+from voice_app.server.session.effective import check_voice, default_config, effective, shown_extensions
 from voice_app.server.session.floor import Floor
 from voice_app.server.session.item_wire import decode_base64, from_wire, item_events, to_wire
 from voice_app.server.session.microphone import Microphone
@@ -289,6 +289,8 @@ class Session:
 
     def _update(self, patch: dict[str, Any], now: float) -> None:
         updated = cfg.update(self.config, patch, voice_frozen=self._voice_frozen)
+        if updated.audio.output != self.config.audio.output:
+            check_voice(updated, self._settings)
         self.config = effective(updated, self._settings)
         self._config_changed = True
         self._context.transcripts = self.config.audio.input.transcription is not None
