@@ -6,6 +6,7 @@
     recordings    what they say
     mouth         what one caller sends, packet by packet (pure)
     ear           what one caller hears, turn by turn (pure); listener: its loudspeaker
+    cast          which kind of caller is next (pure)
     caller        the two over a WebSocket, as a user of locust
     watch         processes, queues, and stages of the server meanwhile
     ramp, drift   which number of talks holds (pure); whether anything drifts (pure)

@@ -19,6 +19,7 @@ from gevent.greenlet import Greenlet
 from locust import User, task
 from websocket import WebSocket, WebSocketException, WebSocketTimeoutException, create_connection
 
+from load.cast import Cast
 from load.ear import Ear, decode
 from load.mouth import Leave, Mouth, Packet, Picture, Script
 from load.pacing import Pacing
@@ -40,9 +41,11 @@ clock = time.perf_counter
 
 @dataclass(slots=True)
 class Scene:
-    """What all callers of a run share. `url`: of the endpoint, ws://HOST:PORT/v1/realtime."""
+    """What all callers of a run share. `url`: of the endpoint, ws://HOST:PORT/v1/realtime; `cast`: who they
+    are."""
 
     url: str
+    cast: Cast
     record: Record = field(default_factory=Record)
     pacing: Pacing = field(default_factory=Pacing)
     seed: int = 1
@@ -105,14 +108,14 @@ class Line:
 
 
 class Caller(User):
-    """One kind of caller: `caller_classes` makes a class of each."""
+    """One talk after the other, each somebody else's. `caller_class` says in which scene."""
 
     abstract = True
-    kind: str
-    script: Script
     scene: Scene
 
     def on_start(self) -> None:
+        self._kind = ""
+        self._script: Script
         self._line: Line | None = None
         self._listening: Greenlet | None = None
         self._closed_because = ""
@@ -122,10 +125,12 @@ class Caller(User):
         """One talk, from dialling to the end of the connection."""
         scene = self.scene
         number = scene.next_call()
-        scene.record.calls[self.kind] += 1
-        ear = Ear(self.kind, number, self._keep, counted=self.script.person.reads_bytes_per_s is None)
-        dice = random.Random(f"{scene.seed} {self.kind} {number}")
-        mouth = Mouth(self.script, ear, dice, clock)
+        self._kind = kind = scene.cast.next()
+        self._script = script = scene.cast.scripts[kind]
+        scene.record.calls[kind] += 1
+        ear = Ear(kind, number, self._keep, counted=script.person.reads_bytes_per_s is None)
+        dice = random.Random(f"{scene.seed} {kind} {number}")
+        mouth = Mouth(script, ear, dice, clock)
         scene.ears.add(ear)
         try:
             self._dial(ear)
@@ -170,11 +175,13 @@ class Caller(User):
     def _dial(self, ear: Ear) -> None:
         """Connect, and wait for the greeting. Raises OSError or WebSocketException."""
         began, resuming = clock(), bool(ear.resume_token)
-        query = {"extensions": ",".join(_extensions(self.script.person))}
+        query = {"extensions": ",".join(_extensions(self._script.person))}
         if resuming:
             query |= {"resume": ear.resume_token, "last_event_id": ear.last_event_id}
         self._closed_because = ""
-        self._line = line = Line(f"{self.scene.url}?{urlencode(query)}", self.script.person.reads_bytes_per_s)
+        self._line = line = Line(
+            f"{self.scene.url}?{urlencode(query)}", self._script.person.reads_bytes_per_s
+        )
         self._listening = gevent.spawn(self._listen, line, ear)
         while ear.greeted is None:
             if not line.open or clock() > began + DIAL_S:
@@ -186,7 +193,7 @@ class Caller(User):
         record = self.scene.record
         (record.resumes if resuming else record.connects).append((ear.greeted, seconds))
         self._report("resume" if resuming else "connect", seconds)
-        line.send(_settings(self.script.silence_ms))
+        line.send(_settings(self._script.silence_ms))
 
     def _listen(self, line: Line, ear: Ear) -> None:
         """The receive loop."""
@@ -219,7 +226,7 @@ class Caller(User):
 
     def _lost(self, ear: Ear, why: str) -> None:
         """The connection ended against the caller's will."""
-        if self.script.person.reads_bytes_per_s is None:
+        if self._script.person.reads_bytes_per_s is None:
             ear.leave(clock(), Outcome.FAILED, why)
             self._fault(clock(), why)
 
@@ -246,7 +253,7 @@ class Caller(User):
 
     def _report(self, name: str, seconds: float, fault: str | None = None) -> None:
         self.environment.events.request.fire(
-            request_type=self.kind,
+            request_type=self._kind,
             name=name,
             response_time=seconds * 1000,
             response_length=0,
@@ -255,22 +262,9 @@ class Caller(User):
         )
 
 
-def caller_classes(scripts: dict[str, Script], scene: Scene) -> list[type[Caller]]:
-    """A class of callers for each kind; locust mixes them by weight."""
-    return [
-        type(
-            kind,
-            (Caller,),
-            {
-                "abstract": False,
-                "kind": kind,
-                "script": script,
-                "scene": scene,
-                "weight": script.person.weight,
-            },
-        )
-        for kind, script in scripts.items()
-    ]
+def caller_class(scene: Scene) -> type[Caller]:
+    """The callers of `scene`, as locust wants them."""
+    return type("Somebody", (Caller,), {"abstract": False, "scene": scene})
 
 
 def _settings(silence_ms: int) -> str:

@@ -15,6 +15,7 @@ from locust.env import Environment
 from locust.runners import LocalRunner
 
 from load.caller import clock
+from load.cast import Cast
 from load.figures import Evidence, Window
 from load.mouth import Script
 from load.recordings import picture_events, subjects
@@ -112,8 +113,8 @@ def trial(target: Target, cast: dict[str, Script]) -> Iterator[Trial]:
     """A server that is up, callers that have not dialled yet, and a watch that runs. All end with it."""
     traces = Traces()
     with collector(traces) as environment, _server(target, environment) as (url, process):
-        scene = caller.Scene(url)
-        environment_of_users = Environment(user_classes=list(caller.caller_classes(cast, scene)), host=url)
+        scene = caller.Scene(url, Cast(cast))
+        environment_of_users = Environment(user_classes=[caller.caller_class(scene)], host=url)
         runner = environment_of_users.create_local_runner()
         watch = Watch(http_of(url), process, clock)
         watching = gevent.spawn(_keep_looking, watch)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,7 @@ def test_a_real_server_takes_everything_that_people_do(tmp_path):
     }
     # A talk that was taken up again is the same talk, and goes on with the next question.
     cut_off = [turn for turn in made.turns if turn.person == "is_cut_off"]
-    assert len({turn.talk for turn in cut_off}) == 1
+    assert max(Counter(turn.talk for turn in cut_off).values()) >= 2
     assert "reads_slowly" not in {turn.person for turn in made.turns}
 
 
