@@ -2,7 +2,6 @@
 to measure the server alone. Every turn is answered at once with ten seconds of a tone. With `--note-audio`,
 `GET /last-audio/RESPONSE` tells when the last audio of a response was handed to its socket."""
 
-import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -14,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voice_app import messages as m
 from voice_app.pipeline.client import PipelineStatus
+from voice_app.server import event_loop
 from voice_app.server.app import create_app
 from voice_app.server.auth import Keys
 from voice_app.server.hub import make_hub
@@ -104,9 +104,10 @@ async def _serve(port: int, *, note_audio: bool) -> None:
         access_log=False,
         ws_per_message_deflate=False,
     )
+    event_loop.keep_what_is_loaded()
     with listen("127.0.0.1", port) as listener:
         await uvicorn.Server(config).serve([listener])
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(int(sys.argv[1]), note_audio="--note-audio" in sys.argv))
+    event_loop.run(_serve(int(sys.argv[1]), note_audio="--note-audio" in sys.argv))

@@ -126,7 +126,11 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._moved = asyncio.Event()
         """Set whenever the session was told something: there may be room again."""
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = 0.0
+        """When that timer ends."""
         self._events = 0
         self._closing: Close | None = None
         self._fault: BaseException | None = None
@@ -136,7 +140,7 @@ class Driver:
         """Until the client is gone or the session is over; leaves no work behind. `replay` is called once
         the client was told what session it has."""
         if self._dialect is not None:
-            self.session.receive(_encode(self._dialect.session_update), now())
+            self.session.receive(_encode(self._dialect.session_update), self._now())
             self.session.take()
         self.session.start()
         self.act()
@@ -161,7 +165,7 @@ class Driver:
         except TimeoutError:
             log.info("the client has taken nothing for %g s: connection dropped", self._send_timeout_s)
         finally:
-            self.session.close(now())
+            self.session.close(self._now())
             self.act()
             if self._timer is not None:
                 self._timer.cancel()
@@ -182,19 +186,20 @@ class Driver:
 
     async def _receive(self) -> None:
         async for message in self._socket.messages():
-            if self._allowance.take(1, now()):
-                self._hear(message)
-            elif now() - self._noticed_at > LIMIT_NOTICE_S:
-                self._noticed_at = now()
+            at = self._now()
+            if self._allowance.take(1, at):
+                self._hear(message, at)
+            elif at - self._noticed_at > LIMIT_NOTICE_S:
+                self._noticed_at = at
                 self.session.error(ProtocolError("rate_limit_exceeded", "Too many events a second."))
             self.act()
 
-    def _hear(self, message: str | bytes) -> None:
+    def _hear(self, message: str | bytes, at: float) -> None:
         if self._dialect is None:
-            self.session.receive(message, now())
+            self.session.receive(message, at)
             return
         for event in self._dialect.receive(message):
-            self.session.receive(event, now())
+            self.session.receive(event, at)
         for event in self._dialect.farewell():
             self._put(event, None)
 
@@ -208,7 +213,7 @@ class Driver:
                 self._tick()
 
     def _tick(self) -> None:
-        self.session.tick(now())
+        self.session.tick(self._now())
         self.act()
 
     async def _read(self, turn: TurnId, stream: TurnEvents) -> None:
@@ -220,7 +225,7 @@ class Driver:
                     while not self.session.room(turn):
                         self._moved.clear()
                         await self._moved.wait()
-                    self.session.event(turn, event, now())
+                    self.session.event(turn, event, self._now())
                     self.act()
                     if isinstance(event, TurnDone) and self._trace is not None:
                         self._trace(turn, submitted_ns, event.stages)
@@ -228,7 +233,7 @@ class Driver:
                 log.debug("the turn was cancelled")
             except VoiceAppError as error:
                 log.warning("the turn failed: %s", error)
-                self.session.failed(turn, error, now())
+                self.session.failed(turn, error, self._now())
                 self.act()
             finally:
                 await stream.aclose()
@@ -242,7 +247,7 @@ class Driver:
 
     def finish_up(self) -> None:
         """Let the turn in progress end, then close."""
-        self.session.finish_up(now())
+        self.session.finish_up(self._now())
         self.act()
 
     def close(self, close: Close) -> None:
@@ -312,14 +317,14 @@ class Driver:
             stream = self._pipeline.submit(submit.request)
         except VoiceAppError as error:
             # The session hears of it as of any failure, but not while it still decides.
-            asyncio.get_running_loop().call_soon(self._refused, turn, error)
+            self._loop.call_soon(self._refused, turn, error)
             return
         self._start(self._read(turn, stream))
 
     async def _ask_turn_end(self, samples: np.ndarray, pause: int) -> None:
         if self._judge is not None:
             probability = await self._judge(samples)
-            self.session.judged(pause, probability, now())
+            self.session.judged(pause, probability, self._now())
             self.act()
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
@@ -336,17 +341,19 @@ class Driver:
             self._over.set()
 
     def _refused(self, turn: TurnId, error: VoiceAppError) -> None:
-        self.session.failed(turn, error, now())
+        self.session.failed(turn, error, self._now())
         self.act()
 
     def _arm(self) -> None:
         """Wake up when the session's deadline comes. A timer that is early only looks again."""
-        when = max(self.session.deadline(now()), now() + SHORTEST_SLEEP_S)
+        at = self._now()
+        when = max(self.session.deadline(at), at + SHORTEST_SLEEP_S)
         if self._timer is not None:
-            if self._timer.when() <= when and self._timer.when() > now():
+            if at < self._wakes_at <= when:
                 return
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(when, self._wake)
+        self._wakes_at = when
+        self._timer = self._loop.call_at(when, self._wake)
 
     def _wake(self) -> None:
         self._timer = None

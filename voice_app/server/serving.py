@@ -20,6 +20,7 @@ from voice_app.config import PipelineConfig
 from voice_app.errors import ConfigError
 from voice_app.pipeline.client import PipelineClient
 from voice_app.pipeline.functions import FunctionCaller
+from voice_app.server import event_loop
 from voice_app.server.app import create_app
 from voice_app.server.auth import Keys, check_address, load_keys
 from voice_app.server.end_of_turn import EndOfTurn
@@ -66,7 +67,7 @@ def serve(config: PipelineConfig, options: ServeOptions) -> int:
     keys = load_keys(options.keys) if options.keys else Keys({}, in_store=options.store_keys)
     check_address(options.host, has_keys=bool(keys), open_to_all=options.open_to_all)
     with listen(options.host, options.port) as listener:
-        asyncio.run(_serve(config, options, keys, listener))
+        event_loop.run(_serve(config, options, keys, listener))
     return 0
 
 
@@ -201,6 +202,7 @@ async def _run(pipeline: PipelineClient, hub: Hub, listener: socket.socket) -> N
         await asyncio.wait((serving, starting, waiting), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
+            event_loop.keep_what_is_loaded()
             address, port = listener.getsockname()[:2]
             _report(f"ready: http://{address}:{port} (ws://{address}:{port}/v1/realtime)")
             await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
