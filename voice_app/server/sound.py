@@ -53,10 +53,11 @@ class EarStream:
             case PcmaFormat():
                 return g711.decode_alaw(data)
             case PcmFormat():
-                data = self._odd + data
-                whole = len(data) & ~1
-                self._odd = data[whole:]
-                return np.frombuffer(data[:whole], "<i2").astype(np.int16, copy=False)
+                if self._odd or len(data) & 1:
+                    data = self._odd + data
+                    whole = len(data) & ~1
+                    data, self._odd = data[:whole], data[whole:]
+                return np.frombuffer(data, "<i2").astype(np.int16, copy=False)
 
 
 class VoiceStream:

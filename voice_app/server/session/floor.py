@@ -84,8 +84,12 @@ class Floor:
         self._do(self._hearing.configure(config.audio.input, rules, now), now)
 
     def deadline(self, now: float) -> float | None:
-        times = (self._hearing.deadline(), self.replies.deadline(now), self._transcripts.deadline())
-        return min((time for time in times if time is not None), default=None)
+        """When `tick` should be called."""
+        due = self._hearing.deadline()
+        for other in (self.replies.deadline(now), self._transcripts.deadline()):
+            if other is not None and (due is None or other < due):
+                due = other
+        return due
 
     def tick(self, now: float) -> None:
         """Time has passed."""

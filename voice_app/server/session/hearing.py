@@ -76,10 +76,9 @@ class Hearing:
             self._state, actions = turns.step(self._state, _frame(silent_ms), now, self._rules)
             if actions:
                 yield from actions
-        self._state = turns.silent(self._state, passed, now) if passed else self._state
         # A client that sends every 200 ms is not silent in between.
         packet_s = min((self._microphone.position_ms - before) / 1000, LONGEST_PACKET_S)
-        self._state = replace(self._state, last_frame_at=now + packet_s)
+        self._state = turns.silent(self._state, passed, now + packet_s)
         self._microphone.forget_before(self._needed_from_ms())
 
     def _waiting_ms(self) -> int:

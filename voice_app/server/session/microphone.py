@@ -1,6 +1,6 @@
 """The client's microphone: its sound kept as long as a turn may need it, and cut into judged frames."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from voice_app.server.protocol.config import AudioInput, ServerVad
 from voice_app.server.session.vad import FRAME_MS, FRAME_SAMPLES, SpeechDetector
 
 PER_MS = sound.EAR_RATE // 1000
+_FRAME_BYTES = FRAME_SAMPLES * 2
 _SPARE_MS = 2_000
 """Sound kept beyond what is needed, so that it is pruned rarely."""
 
@@ -64,17 +65,21 @@ class Microphone:
             detection.threshold if isinstance(detection, ServerVad) else ServerVad().threshold
         )
 
-    def hear(self, data: bytes) -> Iterator[int]:
+    def hear(self, data: bytes) -> list[int]:
         """More sound in the client's format; for each whole frame 0 if it is speech, else how many ms of
-        silence it adds: its own, and what the detector's overhang hid before. To be run to its end, since it
-        takes the sound in as it goes."""
+        silence it adds: its own, and what the detector's overhang hid before."""
         self._sound += self._stream.feed(data).tobytes()
-        while self._detector is not None and self._framed + FRAME_SAMPLES <= self._end:
-            start = (self._framed - self._base) * 2
-            frame = bytes(self._sound[start : start + FRAME_SAMPLES * 2])
-            self._framed += FRAME_SAMPLES
-            speech = self._detector.is_speech(frame)
-            yield 0 if speech else FRAME_MS + self._detector.overhang_ms
+        detector = self._detector
+        if detector is None:
+            return []
+        judged: list[int] = []
+        start = (self._framed - self._base) * 2
+        while (end := start + _FRAME_BYTES) <= len(self._sound):
+            speech = detector.is_speech(bytes(self._sound[start:end]))
+            judged.append(0 if speech else FRAME_MS + detector.overhang_ms)
+            start = end
+        self._framed += len(judged) * FRAME_SAMPLES
+        return judged
 
     def flush(self) -> None:
         """Take in what the resampler still holds: the client says that its sound ends here."""

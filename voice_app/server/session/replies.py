@@ -77,7 +77,7 @@ class Replies:
     def deadline(self, now: float) -> float | None:
         """When `pump` should be called."""
         times: list[float] = []
-        if not self._context.congested:
+        if self._jobs and not self._context.congested:
             voices = (job.voice for job in self._jobs.values())
             times = [at for voice in voices if voice and (at := voice.next_at(now)) is not None]
         playing = self._playing

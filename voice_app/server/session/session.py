@@ -76,6 +76,7 @@ class Session:
             per_minute = settings.responses_per_minute
             self._context.allowance = Bucket(per_minute / 60, per_minute)
         self._floor = Floor(self._context, self.config, make_microphone(self.config.audio.input))
+        self._bytes_per_ms = sound.bytes_per_ms(self.config.audio.input.format)
 
     def _restore(self, stored: StoredTalk) -> None:
         if stored.config:
@@ -99,6 +100,8 @@ class Session:
 
     def take(self) -> list[Action]:
         """What is to be done, in this order: cancelled work goes before everything else."""
+        if not self._context.actions:
+            return []
         made = self._context.actions.copy()
         self._context.actions.clear()
         return sorted(made, key=lambda action: not isinstance(action, Cancel))
@@ -213,8 +216,10 @@ class Session:
 
     # ------------------------------------------------------------------------------------ client events
 
-    def _dispatch(self, event: client.ClientEvent, now: float) -> None:
+    def _dispatch(self, event: client.ClientEvent | client.Sound, now: float) -> None:
         match event:
+            case client.Sound():
+                self._hear(event.audio, now)
             case client.AudioAppend():
                 self._hear(decode_base64(event.audio, "audio"), now)
             case client.AudioCommit():
@@ -255,10 +260,6 @@ class Session:
         self.heard_ms += len(data) // self._bytes_per_ms
         self._floor.hear(data, now)
 
-    @property
-    def _bytes_per_ms(self) -> int:
-        return sound.bytes_per_ms(self.config.audio.input.format)
-
     def _see(self, image: str, name: str, now: float) -> None:
         if not self.config.extensions.camera:
             raise ProtocolError(
@@ -295,6 +296,7 @@ class Session:
         self._config_changed = True
         self._context.transcripts = self.config.audio.input.transcription is not None
         self._floor.configure(self.config, now)
+        self._bytes_per_ms = sound.bytes_per_ms(self.config.audio.input.format)
         self._send(events.session_updated(self._wire()))
 
     @property

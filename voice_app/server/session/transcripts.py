@@ -34,7 +34,7 @@ class Transcripts:
 
     def deadline(self) -> float | None:
         """When `tick` should be called."""
-        return min((due for due, _ in self._waiting.values()), default=None)
+        return min(due for due, _ in self._waiting.values()) if self._waiting else None
 
     def tick(self, now: float) -> None:
         """Start what is due."""

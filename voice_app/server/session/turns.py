@@ -89,16 +89,15 @@ def silent(state: State, frames: int, now: float) -> State:
 
 def deadline(state: State, rules: Rules) -> float | None:
     """When a `Tick` may next change something, if no frame comes before."""
-    times: list[float] = []
+    due = None
     if state.user is not User.QUIET:
-        times.extend(
-            state.last_frame_at + max(GAP_S, (limit - state.silence_ms) / 1000)
-            for limit in _limits(state, rules)
-            if limit > state.silence_ms
-        )
+        to_come = [limit for limit in _limits(state, rules) if limit > state.silence_ms]
+        if to_come:
+            due = state.last_frame_at + max(GAP_S, (min(to_come) - state.silence_ms) / 1000)
     if state.idle_since is not None and rules.idle_ms is not None:
-        times.append(state.idle_since + rules.idle_ms / 1000)
-    return min(times, default=None)
+        idle = state.idle_since + rules.idle_ms / 1000
+        due = idle if due is None else min(due, idle)
+    return due
 
 
 def _limits(state: State, rules: Rules) -> tuple[int, ...]:
