@@ -243,6 +243,21 @@ class PromptParams(msgspec.Struct, frozen=True):
     begins: tuple[int, ...] = ()
     """Token ids that the answer begins with, whatever the model would say: the opening of a demanded call."""
 
+    @staticmethod
+    def of(request: TurnRequest) -> "PromptParams":
+        """What `request` itself says. `results` and `begins` are the pack's to fill in."""
+        return PromptParams(
+            sampling=request.sampling,
+            greedy=request.greedy,
+            voice=request.voice,
+            speed=request.speed,
+            max_frames=request.max_frames,
+            tools=request.tools,
+            tool_choice=request.tool_choice,
+            now=request.now,
+            unsaid=request.unsaid,
+        )
+
 
 class Embeddings(msgspec.Struct, frozen=True, tag="embeddings"):
     """Edges 4, 5, 10 and 11. `rows`: [n, width] float, one per prompt position of `media`.

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import structs
 
 from voice_app import audio
 from voice_app.errors import InputError, VoiceAppError
@@ -80,7 +81,8 @@ class Preprocessing:
 
         talk = orders_asked(request.messages)
         turns = [turn_of(_pictures_first(message), place) for message in in_words(talk)]
-        prompt = PromptIds(self._frame.spans(turns), _params(request))
+        params = structs.replace(PromptParams.of(request), results=open_results(request.messages))
+        prompt = PromptIds(self._frame.spans(turns), params)
         wanted = {span.media.key for span in prompt.spans if span.media}
         return [*(payload for key, payload in media.items() if key in wanted), prompt]
 
@@ -118,18 +120,3 @@ def _pictures_first(message: Message) -> Message:
     if message.role != "user":
         return message
     return Message("user", tuple(sorted(message.parts, key=lambda part: not isinstance(part, ImagePart))))
-
-
-def _params(request: TurnRequest) -> PromptParams:
-    return PromptParams(
-        sampling=request.sampling,
-        greedy=request.greedy,
-        voice=request.voice,
-        speed=request.speed,
-        max_frames=request.max_frames,
-        tools=request.tools,
-        tool_choice=request.tool_choice,
-        results=open_results(request.messages),
-        now=request.now,
-        unsaid=request.unsaid,
-    )

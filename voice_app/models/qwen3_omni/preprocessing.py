@@ -6,6 +6,7 @@ from hashlib import blake2b
 
 import numpy as np
 import soxr
+from msgspec import structs
 
 from voice_app import messages as m
 from voice_app.errors import InputError, VoiceAppError
@@ -63,17 +64,7 @@ class Preprocessing:
         tools = [_tool(tool) for tool in request.tools] if request.tool_choice != "none" else []
         ids = self._text.prompt_ids(conversation, tools)
         spans = self._spans(ids, [payload.media for payload in made])
-        params = m.PromptParams(
-            sampling=request.sampling,
-            greedy=request.greedy,
-            voice=request.voice,
-            speed=request.speed,
-            max_frames=request.max_frames,
-            tools=request.tools,
-            tool_choice=request.tool_choice,
-            now=request.now,
-            begins=self._begins(request),
-        )
+        params = structs.replace(m.PromptParams.of(request), begins=self._begins(request))
         # The same picture or recording twice is one medium in two places.
         different = {payload.media.key: payload for payload in made}
         return [m.PromptIds(spans, params), *different.values()]
