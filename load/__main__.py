@@ -1,6 +1,7 @@
 """`python -m load`: see `python -m load --help`."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -18,6 +19,8 @@ JSON, PAGE, LOG = "report.json", "index.html", "server.log"
 def main(argv: list[str]) -> int:
     """Run one command; gives the exit code: 1 if nothing held or something grows."""
     arguments = _parser().parse_args(argv)
+    # A server of ours must not outlive us, however we are ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return arguments.run(arguments)
     except VoiceAppError as error:

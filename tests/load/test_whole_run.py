@@ -1,11 +1,19 @@
 """The whole chain, small: callers under gevent in a process of their own, a real server, a report."""
 
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlencode
 
+import psutil
 import pytest
 
 from load import report
@@ -115,6 +123,56 @@ def test_a_real_server_takes_everything_that_people_do(tmp_path):
     cut_off = [turn for turn in made.turns if turn.person == "is_cut_off"]
     assert max(Counter(turn.talk for turn in cut_off).values()) >= 2
     assert "reads_slowly" not in {turn.person for turn in made.turns}
+
+
+@pytest.mark.parametrize("order", [signal.SIGINT, signal.SIGTERM], ids=["interrupted", "terminated"])
+def test_locusts_page_is_served_and_ends_with_its_server(tmp_path, order):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ("--null-pipeline", "--web-port", str(port), "--out", str(tmp_path))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "load", "ui", *options],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell that ran us in its background would have taken Ctrl-C from us all.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        page = f"http://127.0.0.1:{port}"
+        until(lambda: "Locust" in get(page))
+        started = urlencode({"user_count": 2, "spawn_rate": 2}).encode()
+        assert json.loads(get(f"{page}/swarm", started))["success"]
+        until(lambda: any(s["name"] == "connect" for s in json.loads(get(f"{page}/stats/requests"))["stats"]))
+        (server,) = [
+            c for c in psutil.Process(process.pid).children() if "free_server" in " ".join(c.cmdline())
+        ]
+        process.send_signal(order)
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
+        _, told = process.communicate()
+    assert told.rstrip().endswith("load: interrupted")
+    assert not server.is_running()
+
+
+def get(url: str, data: bytes | None = None) -> str:
+    """What the page says; empty if there is none yet."""
+    try:
+        with urllib.request.urlopen(url, data, timeout=10) as answer:
+            return answer.read().decode()
+    except OSError:
+        return ""
+
+
+def until(true: Callable[[], bool], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def test_what_cannot_be_used_is_one_line(tmp_path):
