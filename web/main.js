@@ -1,6 +1,7 @@
 // The page: puts the conversation and the views together.
 
 import { Camera } from "./camera.js";
+import { capabilities } from "./capabilities.js";
 import { Conversation } from "./conversation.js";
 import { download } from "./download.js";
 import { cameraLost, cameraProblem } from "./problems.js";
@@ -50,6 +51,7 @@ const controls = new Controls(conversation, {
   fresh: startOver,
 });
 const form = new SettingsView(settings, changed);
+capabilities().then((server) => form.offer(server));
 let drawn = false;
 
 /** @param {boolean} microphone */

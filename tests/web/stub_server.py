@@ -67,6 +67,8 @@ class Script:
     word_times: bool = True
     gap_s: float = 0.0
     """Silence on the wire, twice in an answer: a network that stalls."""
+    languages: list[str] = field(default_factory=lambda: ["en", "de"])
+    """That it says it hears."""
     refuse: tuple[int, str] | None = None
     """Close code and reason that every new connection is given."""
     offers_resume: bool = False
@@ -152,6 +154,10 @@ class Stub:
 
     def _app(self) -> FastAPI:
         app = FastAPI()
+
+        @app.get("/v1/realtime/capabilities")
+        def capabilities() -> dict[str, Any]:
+            return {"languages": self.script.languages, "voices": ["joe", "default"]}
 
         @app.websocket("/v1/realtime")
         async def realtime(socket: WebSocket) -> None:

@@ -288,6 +288,32 @@ def test_settings_are_kept_and_sent(open_page, stub):
     )
 
 
+@pytest.mark.parametrize(
+    ("languages", "offered", "kept"),
+    [
+        (["en"], ["English"], "en"),
+        (["en", "yue", "de"], ["any language", "English", "Cantonese", "German"], "de"),
+        (["en", "fr"], ["any language", "English", "French"], None),
+        ([], ["any language", "German"], "de"),
+    ],
+)
+def test_the_languages_offered_are_those_that_the_server_hears(open_page, stub, languages, offered, kept):
+    """`kept`: what becomes of German, chosen on another server."""
+    talk = open_page(stub.url)
+    talk.page.get_by_role("button", name="Settings & timing").click()
+    talk.page.get_by_label("You speak").select_option("de")
+    stub.script.languages = languages
+    talk.page.reload()
+    talk.page.get_by_role("button", name="Settings & timing").click()
+    expect(talk.page.locator("select[name=language] option")).to_have_text(offered)
+    expect(talk.page.get_by_label("You speak")).to_have_value(kept or "")
+    names = talk.page.locator("#voice-names option").evaluate_all("found => found.map(o => o.value)")
+    assert names == ["joe", "default"]
+    talk.start()
+    asked = stub.of_type("session.update")[-1]["session"]["audio"]["input"]["transcription"]
+    assert asked == ({"language": kept} if kept else {})
+
+
 def test_a_muted_microphone_sends_silence(open_page, stub):
     talk = open_page(stub.url)
     talk.start()

@@ -34,6 +34,8 @@ export class SettingsView {
    */
   constructor(settings, onChange) {
     this.settings = /** @type {Record<string, any>} */ (settings);
+    /** @type {import("../capabilities.js").Capabilities} */
+    this.server = {};
     this.form = /** @type {HTMLFormElement} */ (byId("settings-form"));
     this.form.addEventListener("submit", (event) => event.preventDefault());
     this.form.addEventListener("input", () => this.label());
@@ -46,14 +48,34 @@ export class SettingsView {
     });
     byId("reset-button").addEventListener("click", () => {
       Object.assign(this.settings, DEFAULTS);
-      this.render();
+      this.offer(this.server);
       for (const name of ["mode", "microphone", "speaker", "camera"]) onChange(name);
     });
     this.field("speaker").disabled = !Speaker.canChoose;
     byId("speaker-hint").hidden = Speaker.canChoose;
     navigator.mediaDevices?.addEventListener("devicechange", () => this.listDevices());
-    this.render();
+    this.offer(this.server);
     this.listDevices();
+  }
+
+  /**
+   * Show what the server has; while that is not known, the language that was chosen before.
+   * @param {import("../capabilities.js").Capabilities} server
+   */
+  offer(server) {
+    this.server = server;
+    const { languages = [], voices = [] } = server;
+    const { language } = this.settings;
+    const offered = languages.length ? languages : language ? [language] : [];
+    const named = new Intl.DisplayNames(["en"], { type: "language" });
+    const options = offered.map((code) => el("option", { value: code }, named.of(code) ?? code));
+    if (languages.length !== 1) options.unshift(el("option", { value: "" }, "any language"));
+    this.field("language").replaceChildren(...options);
+    if (languages.length && !options.some((option) => option.value === language)) {
+      this.settings.language = options[0].value;
+    }
+    byId("voice-names").replaceChildren(...voices.map((value) => el("option", { value })));
+    this.render();
   }
 
   /** @param {string} name @returns {any} */
