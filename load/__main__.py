@@ -92,8 +92,9 @@ def _soak(arguments: argparse.Namespace) -> int:
     for found in done.drifts:
         change = f"{found.change:+.2f} ± {found.margin:.2f} over the run, scatter {found.scatter:.2f}"
         print(f"  {found.name}: {found.level:.1f} {found.unit}, {change}: {found.verdict}")
-    if not any(found.unit == "ms" for found in done.drifts):
-        print("  p95 of first audio: too few turns to tell whether it drifts")
+    for what, unit in (("p95 of first audio", "ms"), ("memory", "MB")):
+        if not any(found.unit == unit for found in done.drifts):
+            print(f"  {what}: too short a run to tell whether it drifts")
     return 1 if any(found.verdict == GROWS for found in done.drifts) else 0
 
 

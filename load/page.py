@@ -35,7 +35,10 @@ def html(report: Report) -> str:
     if report.drifts:
         body.append(_drifts(report))
     if report.breakdown:
-        body += ["<h2>Where each turn's time went</h2>", _figure(plots.breakdown(report), _BREAKDOWN)]
+        held = report.answer is not None and report.answer.sessions
+        whose = "the number of the answer talked" if held else "any number talked"
+        caption = _BREAKDOWN.format(whose=whose)
+        body += ["<h2>Where each turn's time went</h2>", _figure(plots.breakdown(report), caption)]
         body.append(_stages(report))
     if report.timeline is not None:
         body += ["<h2>One talk</h2>", _figure(plots.timeline(report.timeline), _TIMELINE)]
@@ -51,8 +54,8 @@ def html(report: Report) -> str:
 
 _SHADED = "Shaded: the stretches that count, with the number of talks; between them the number changes."
 _BREAKDOWN = (
-    "Every turn that was completed while the number of the answer talked, from the server's traces. A turn "
-    "is submitted before the silence that ends it is over, so not all of this is waited for."
+    "Every turn that was completed while {whose}, from the server's traces. A turn is submitted before the "
+    "silence that ends it is over, so not all of this is waited for."
 )
 _TIMELINE = (
     "Green: speech. Triangles: first text; strokes: each piece of sound as it came; blue: what was heard; "

@@ -1,6 +1,7 @@
 """The report of a run: everything that is drawn, as plain data; read from and written to report.json."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,8 @@ EXCERPT = 4
 """Turns that the timeline shows."""
 PARTS = 60
 """Points of a soak's lines."""
+WARM_UP_S = 300.0
+"""For so long after its start a process's memory fills with what it keeps: KV pages, caches, arenas."""
 TURNS_A_PART = 10
 """At least, for a p95."""
 SAMPLES_A_PART = 3
@@ -196,18 +199,21 @@ def heard(turn: Turn) -> list[tuple[float, float]]:
     return [(begin, min(end, until)) for begin, end in stretches if begin < until]
 
 
-def drifts(evidence: Evidence, window: Window, origin: float) -> list[DriftFigures]:
-    """p95 of first audio and every process's memory, in parts of the window; none of a figure whose parts are
-    too few to tell."""
+def drifts(
+    evidence: Evidence, window: Window, origin: float, warm_up_s: float = WARM_UP_S
+) -> list[DriftFigures]:
+    """p95 of first audio and, as soon as `warm_up_s` have passed since `origin`, every process's memory, in
+    parts of the window; none of a figure whose parts are too few to tell."""
     turns = [turn for turn in turns_of(evidence, window) if turn.first_audio_s is not None and not turn.early]
     latency = _in_parts(
         [(turn.ended or 0.0, turn.first_audio_s or 0.0) for turn in turns], window, TURNS_A_PART
     )
     figures = [("p95 of first audio", "ms", [(at, 1000 * percentile(values, 95)) for at, values in latency])]
-    samples = [sample for sample in evidence.samples if window.begin <= sample.at < window.end]
+    warm = replace(window, begin=max(window.begin, origin + warm_up_s))
+    samples = [sample for sample in evidence.samples if warm.begin <= sample.at < warm.end]
     for name in dict.fromkeys(name for sample in samples for name in sample.processes):
         own = [(s.at, s.processes[name].memory_mb) for s in samples if name in s.processes]
-        points = [(at, median(values)) for at, values in _in_parts(own, window, SAMPLES_A_PART)]
+        points = [(at, median(values)) for at, values in _in_parts(own, warm, SAMPLES_A_PART)]
         figures.append(
             ("memory, the callers themselves" if name == CLIENT else f"memory, {name}", "MB", points)
         )

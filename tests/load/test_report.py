@@ -160,7 +160,7 @@ def test_the_timeline_shows_the_talk_with_an_interruption():
 
 def test_a_soak_knows_what_drifts():
     turns = [turn(10.0 + i * 0.5, first_audio_s=0.6 + 0.05 * (i % 3)) for i in range(160)]
-    found = {drift.name: drift for drift in report.drifts(evidence(turns), WINDOW, origin=5.0)}
+    found = {drift.name: drift for drift in report.drifts(evidence(turns), WINDOW, origin=5.0, warm_up_s=0)}
     assert found["p95 of first audio"].verdict == "within noise"
     assert found["memory, server"].verdict == "within noise"
     leak = found["memory, worker text"]
@@ -170,9 +170,19 @@ def test_a_soak_knows_what_drifts():
     assert leak.change == pytest.approx(80 * 25 / 26, rel=0.01)
 
 
+def test_memory_counts_when_processes_are_warm():
+    """From 45 s on: 15 parts of three samples each."""
+    found = report.drifts(evidence([turn(20.0)]), WINDOW, origin=5.0, warm_up_s=40.0)
+    assert {len(figures.points) for figures in found} == {15}
+    assert min(at for at, _ in found[0].points) == pytest.approx(41.5, abs=0.5)
+    assert report.drifts(evidence([turn(20.0)]), WINDOW, origin=5.0) == []
+
+
 def test_a_soak_with_too_few_turns_says_nothing_of_them():
     turns = [turn(10.0 + i, first_audio_s=0.6 + 0.005 * i) for i in range(80)]
-    assert "p95 of first audio" not in [d.name for d in report.drifts(evidence(turns), WINDOW, origin=5.0)]
+    assert "p95 of first audio" not in [
+        d.name for d in report.drifts(evidence(turns), WINDOW, origin=5.0, warm_up_s=0)
+    ]
 
 
 class Page(HTMLParser):
@@ -212,7 +222,7 @@ def a_report(kind: str = "ramp") -> Report:
         samples=report.samples_since(seen, 0.0),
         breakdown=report.breakdown(seen, [WINDOW]),
         timeline=report.timeline(seen, WINDOW, 0.0),
-        drifts=report.drifts(seen, WINDOW, 0.0) if kind == "soak" else [],
+        drifts=report.drifts(seen, WINDOW, 0.0, warm_up_s=0) if kind == "soak" else [],
     )  # fmt: skip
 
 
