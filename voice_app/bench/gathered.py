@@ -67,8 +67,8 @@ def _one(name: str, longest_s: float = LONGEST_S) -> dict[str, Any] | str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """As Ctrl-C would; at last by force."""
-    for order in (signal.SIGINT, signal.SIGKILL):
+    """In order, so that it clears up; at last by force."""
+    for order in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None:
             os.killpg(process.pid, order)
             with contextlib.suppress(subprocess.TimeoutExpired):
