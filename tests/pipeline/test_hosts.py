@@ -136,6 +136,14 @@ async def test_an_address_of_another_machine_is_named(tmp_path: Path) -> None:
     run.remove()
 
 
+def test_a_run_folder_that_takes_no_socket_is_named() -> None:
+    network = Network(ControlPlane(), {}, run := RunDir())
+    run.remove()
+    with pytest.raises(ConfigError, match="server cannot listen there: No such file") as caught:
+        network.open("server")
+    assert caught.value.param == "VOICE_APP_RUN_DIR"
+
+
 def test_a_command_line_whose_workers_port_is_taken_ends_with_one_error(tmp_path: Path) -> None:
     first = free_ports(3)
     layout = layout_file(tmp_path / "two.toml", f"port = {first}\n", VOICE)

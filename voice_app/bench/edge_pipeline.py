@@ -13,6 +13,8 @@ from voice_app.config import PackConfig, PipelineConfig
 from voice_app.pipeline.client import PipelineClient
 
 REPETITIONS = 7
+HOP_REPETITIONS = 25
+"""Of the hop from stage to stage: which of the seven processes is on which core changes from turn to turn."""
 TOKENS = 40
 PACE_S = 0.003
 TOYS = "voice_app.bench.edge_toys:create"
@@ -28,7 +30,7 @@ async def stage_to_stage(bare: Bare, payload: Payload) -> dict[str, float]:
     took: dict[str, list[float]] = {"bare": [], "ours": []}
     async with AsyncExitStack() as stack:
         (client,) = await _pipelines(stack, TOYS, ("seven",))
-        for repetition in range(REPETITIONS + 1):
+        for repetition in range(HOP_REPETITIONS + 1):
             for half in random.sample(list(took), 2):
                 if half == "bare":
                     times = [_bare(bare, payload) for _ in range(TOKENS)]

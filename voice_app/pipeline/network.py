@@ -102,13 +102,18 @@ class Network:
 
 def open_wire(node: str, inboxes: tuple[str, ...], curve_keys: str | None) -> Wire:
     """The sockets of `node` at `inboxes`, as `Network` gives them. Raises ConfigError that names host, port
-    and the layout's field: the port is taken, the address is another machine's; or there are no keys."""
+    and the layout's field: the port is taken, the address is another machine's; or there are no keys; or the
+    run's folder takes no socket."""
     keys = CurveKeys.load(Path(curve_keys)) if curve_keys else None
     try:
         return Wire(*inboxes, keys=keys)
     except zmq.ZMQError as error:
         # Those over TCP are bound last, and nobody else has the run's folder.
         raise ConfigError(_refusal(node, inboxes[-1], error), param="layout") from error
+    except OSError as error:
+        raise ConfigError(
+            f"{inboxes[0]}: {node} cannot listen there: {error.strerror}", param="VOICE_APP_RUN_DIR"
+        ) from error
 
 
 def _refusal(node: str, inbox: str, error: zmq.ZMQError) -> str:

@@ -175,7 +175,7 @@ class StageRuntime:
         return True
 
     def _receive(self, delivery: Delivery) -> None:
-        turn = delivery.edge.turn
+        turn = delivery.lane.edge.turn
         state = self._turns.get(turn)
         if state is None:
             lane = delivery.lane

@@ -123,11 +123,12 @@ class Worker:
             self._tell(TurnEnded(message.turn, self._config.name, timings))
 
     def _deliver(self, delivery: Delivery) -> None:
-        stage = self._stages.get(delivery.edge.target) if delivery.edge.target else None
+        edge = delivery.lane.edge
+        stage = self._stages.get(edge.target) if edge.target else None
         if stage is None:
             delivery.release()
-            target = delivery.edge.target or "client"
-            self._fail(delivery.edge.turn, TransferFailed(f"{self._config.name} has no stage {target}"))
+            target = edge.target or "client"
+            self._fail(edge.turn, TransferFailed(f"{self._config.name} has no stage {target}"))
         else:
             stage.deliver(delivery)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from voice_app.errors import VoiceAppError
@@ -35,8 +36,7 @@ from voice_app.schedulers.answer_reader import AnswerReader
 # ------------------------------------------------------------------------------- runtime ↔ scheduler
 
 
-@dataclass(slots=True, eq=False)
-class StageInput:
+class StageInput(msgspec.Struct, eq=False):
     """One payload that arrived for a turn.
 
     `release` gives the space that the payload lies in, and its sender's credit, back; the scheduler

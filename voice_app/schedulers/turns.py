@@ -1,7 +1,7 @@
 """What every scheduler does with turns: find the stale ones, account model calls to them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self
 
 from voice_app.errors import StageFailed
 from voice_app.messages import Stage, TurnId
@@ -32,6 +32,7 @@ class ModelCalls:
         self._outbox = outbox
         self._clock = clock
         self.turns: Sequence[TurnId] = ()
+        self._start = 0.0
 
     def clear(self) -> None:
         """To be called as each step begins."""
@@ -41,11 +42,18 @@ class ModelCalls:
         """The runner is asked something small about `turn`: blamed if it raises, not charged."""
         self.turns = (turn,)
 
-    @contextmanager
-    def of(self, turns: Iterable[TurnId]) -> Iterator[None]:
-        """Around one call of the runner for `turns`; a turn with several inputs counts once."""
+    def of(self, turns: Iterable[TurnId]) -> Self:
+        """Around one call of the runner for `turns`; a turn with several inputs counts once.
+
+        Calls do not nest."""
         self.turns = tuple(dict.fromkeys(turns))
-        start = self._clock()
-        yield
-        self._outbox.charge(self.turns, self._clock() - start)
-        self.turns = ()
+        self._start = self._clock()
+        return self
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, error: type[BaseException] | None, *args: object) -> None:
+        if error is None:
+            self._outbox.charge(self.turns, self._clock() - self._start)
+            self.turns = ()
