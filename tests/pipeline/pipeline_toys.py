@@ -336,13 +336,14 @@ def create(config: PackConfig, report: Report) -> ToyPack:
         Path(config.model.removeprefix("fetches:")).write_text(str(fetch.pid))
         fetch.wait()
     if config.model is not None and config.model.startswith("wire:"):
-        _record_wire(Path(config.model.removeprefix("wire:")))
+        record_wire(Path(config.model.removeprefix("wire:")))
     if config.model is not None and config.model.startswith("acks:"):
         spoil_acks(config.model.removeprefix("acks:"))
     return ToyPack()
 
 
-def _record_wire(path: Path) -> None:
+def record_wire(path: Path) -> None:
+    """From now on append all that this process sends to `path`."""
     send = Wire.send_bytes
 
     def record(self: Wire, node: str, data: bytes) -> None:

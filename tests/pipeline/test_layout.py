@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pipeline_talk import config
 
+from voice_app import cli
 from voice_app.config import PackConfig, PipelineConfig
 from voice_app.errors import ConfigError
 from voice_app.messages import Stage
@@ -54,6 +55,50 @@ def test_route(
 def test_every_edge_of_the_named_layouts(name: str, expected: list[TransportKind]) -> None:
     places = layout.load(name)
     assert [layout.transports(edge, places) for edge in graph.EDGES] == [[kind] for kind in expected]
+
+
+DESIGN = """
+ 1 preprocessing image_encoder shared memory
+ 2 preprocessing audio_encoder shared memory
+ 3 preprocessing thinker shared memory
+ 4 image_encoder thinker reference
+ 5 audio_encoder thinker reference
+ 6 thinker decode shared memory
+ 7 thinker talker_ar CUDA IPC
+ 8 talker_ar code2wav CUDA IPC
+ 9 preprocessing talker_ar shared memory
+10 image_encoder talker_ar CUDA IPC
+11 audio_encoder talker_ar CUDA IPC
+"""
+"""The eleven edges with thinker, encoders and code2wav on the first GPU, the talker on the second, and the
+rest on the CPU: in one process by reference; from GPU to GPU by CUDA IPC what lies on one (a token's id does
+not, nor does anything that the CPU sends); the rest by shared memory."""
+SCHEDULERS = """
+preprocessing SimpleScheduler text cpu
+image_encoder SimpleScheduler thinker cuda:0
+audio_encoder SimpleScheduler thinker cuda:0
+thinker OmniScheduler thinker cuda:0
+decode StreamingDetokenizeScheduler text cpu
+talker_ar QwenTalkerScheduler talker cuda:1
+code2wav Code2WavScheduler wave cuda:0
+"""
+
+
+def test_the_command_tells_of_two_gpus_edge_by_edge(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["graph", "--pack", "qwen3-omni", "--layout", "two-gpu", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    edges = [f"{row['edge']:2} {row['source']} {row['target']} {row['transport']}" for row in told["edges"]]
+    assert edges == DESIGN.strip("\n").splitlines()
+    stages = [f"{row['stage']} {row['scheduler']} {row['worker']} {row['device']}" for row in told["stages"]]
+    assert stages == SCHEDULERS.strip().splitlines()
+    assert {row["edge"]: row["size"] for row in told["edges"] if row["edge"] in (1, 4, 5, 6, 7, 8)} == {
+        1: "896 x 896 x 3 = 2,408,448 values",
+        4: "784 x 4 KB = 3,136 KB",
+        5: "130 x 4 KB = 520 KB",
+        6: "one number",
+        7: "2,048 x 2 B = 4 KB",
+        8: "10 frames x 16 = 160 numbers",
+    }
 
 
 def test_describe_has_all_stages_and_edges_and_is_json() -> None:

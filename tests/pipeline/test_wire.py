@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 from pipeline_talk import LOUD, PICTURE, Answer, config, outcome, read, request, runs, settled, until
-from pipeline_toys import spoil_acks
+from pipeline_toys import record_wire, spoil_acks
 
 import voice_app
 from voice_app import messages as m
@@ -154,23 +154,33 @@ def _stranger(address: str) -> socket.socket:
     return stranger
 
 
-async def test_no_pickle_on_the_wire(tmp_path: Path) -> None:
-    """All that both workers send in a whole turn, byte for byte, is msgpack and arrays."""
-    log = tmp_path / "wire"
+async def test_no_pickle_on_the_wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the server and both workers send in a whole turn, byte for byte, is msgpack and arrays."""
+    monkeypatch.setattr(Wire, "send_bytes", Wire.send_bytes)  # To be put back.
+    record_wire(tmp_path / "server")
     sound = m.AudioPart(np.random.default_rng(3).standard_normal(8000).astype(np.float32), 16_000)
-    async with PipelineClient(config(model=f"wire:{log}")) as client:
+    async with PipelineClient(config(model=f"wire:{tmp_path / 'workers'}")) as client:
         assert (await read(client.submit(request("abc", sound)))).kinds[-1] == "TurnDone"
+    workers, server = (_recorded(tmp_path / name) for name in ("workers", "server"))
+    assert len(workers) > 20
+    assert not any(map(_is_pickle, workers + server))
+    assert {"DataReady", "DataAck", "TurnEnded", "WorkerReady", "StageReport"} <= _kinds(workers)
+    assert {"DataReady", "DataAck", "EndTurn"} <= _kinds(server)
+
+
+def _recorded(log: Path) -> list[bytes]:
+    """The messages that `record_wire` wrote."""
+    messages: list[bytes] = []
     data = log.read_bytes()
-    kinds: set[str] = set()
-    messages = 0
     while data:
         size = int.from_bytes(data[:4], "little")
-        sent, data = data[4 : 4 + size], data[4 + size :]
-        kinds.add(type(from_bytes(sent)).__name__)
-        messages += 1
-        assert not _is_pickle(sent)
-    assert messages > 20
-    assert {"DataReady", "DataAck", "TurnEnded", "WorkerReady", "StageReport"} <= kinds
+        messages.append(data[4 : 4 + size])
+        data = data[4 + size :]
+    return messages
+
+
+def _kinds(messages: list[bytes]) -> set[str]:
+    return {type(from_bytes(message)).__name__ for message in messages}
 
 
 def _is_pickle(data: bytes) -> bool:
