@@ -125,6 +125,11 @@ class TwoHosts:
             timeout=20,
         )
 
+    def sent_by_far(self) -> int:
+        """Bytes that the far host has sent over the cable."""
+        (link,) = json.loads(_ip("-n", self.far, "-s", "-j", "link", "show", "cable"))
+        return link["stats64"]["tx"]["bytes"]
+
     def start_ray(self) -> None:
         """A head on the near host, a node on the far one."""
         self._ray(
