@@ -119,6 +119,8 @@ async def _talk(system: System, turns: int, dice: random.Random, into: list[Turn
         await asyncio.sleep(dice.uniform(0, 2))
         for _ in range(turns):
             into.append(await caller.ask(_spoken(dice)))
+            if into[-1].unanswered:
+                _tell(f"{system.name}: a turn without an answer: {into[-1].unanswered}")
             await asyncio.sleep(dice.uniform(*THINKING_SECONDS))
 
 

@@ -31,6 +31,8 @@ class Turn:
     first_audio_s: float | None = None
     gaps: list[float] = field(default_factory=list)
     heard_s: float = 0.0
+    unanswered: str = ""
+    """What is known of why no sound came."""
 
 
 class Missed(StrEnum):
@@ -70,6 +72,7 @@ class Caller:
         self._at: dict[Kind, float] = {}
         self._silent_at: float | None = None
         self._last_sound = 0.0
+        self._ends: list[str] = []
 
     # ------------------------------------------------------------------------------------ what runs beside
 
@@ -101,6 +104,8 @@ class Caller:
                     self._last_sound = now
             elif said.kind is Kind.FLUSH and self._first_at is not None and self._silent_at is None:
                 self._silent_at = self._ear.silence(now)
+            elif said.kind is Kind.COMPLETE:
+                self._ends.append(said.detail or "a reply without sound")
             self._at[said.kind] = now
             self._changed.set()
 
@@ -119,7 +124,8 @@ class Caller:
         await self._say(question)
         ended = self._sent[-1]
         if not await self._until(lambda: self._first_at is not None, ANSWER_S):
-            return Turn(wait_s=self._since(ended, self._at.get(Kind.SPEECH_ENDED)))
+            why = "; ".join(self._ends) or "nothing came"
+            return Turn(wait_s=self._since(ended, self._at.get(Kind.SPEECH_ENDED)), unanswered=why)
         # What the server hears after its first sound is not this turn's end.
         wait = self._since(ended, self._at.get(Kind.SPEECH_ENDED))
         await self._to_the_end()

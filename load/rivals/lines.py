@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,10 +37,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One message's meaning. `seconds`: of sound."""
+    """One message's meaning. `seconds`: of sound; `detail`: why a reply is complete that is none."""
 
     kind: Kind
     seconds: float = 0.0
+    detail: str = ""
 
 
 class Line(Protocol):
@@ -89,8 +90,18 @@ class Realtime:
                 size = len(encoded) * 3 // 4 - encoded.count("=", -2)
                 return Said(Kind.SOUND, size / 2 / RATE)
             case "response.done":
-                return Said(Kind.COMPLETE)
+                return Said(Kind.COMPLETE, detail=_why_incomplete(event.get("response", {})))
         return None
+
+
+def _why_incomplete(response: dict[str, Any]) -> str:
+    """Empty for one that was completed."""
+    status = response.get("status", "completed")
+    if status == "completed":
+        return ""
+    details = response.get("status_details") or {}
+    told = (details.get("error") or {}).get("message") or details.get("reason") or ""
+    return f"{status}: {told}" if told else status
 
 
 class Pipecat:

@@ -1,6 +1,7 @@
 """The comparison with pipecat: the tokenizer made for it, our line, and the summary."""
 
 import json
+from typing import Any
 
 import pytest
 from tokenizers.pre_tokenizers import ByteLevel
@@ -34,11 +35,25 @@ def test_a_token_that_no_merges_make_is_refused():
         # 480 bytes in base64: 240 samples at 24 kHz
         ({"type": "response.output_audio.delta", "delta": "A" * 640}, Said(Kind.SOUND, 0.01)),
         ({"type": "input_audio_buffer.speech_started"}, Said(Kind.FLUSH)),
-        ({"type": "response.done"}, Said(Kind.COMPLETE)),
+        ({"type": "response.done", "response": {"status": "completed"}}, Said(Kind.COMPLETE)),
+        (
+            {
+                "type": "response.done",
+                "response": {"status": "failed", "status_details": {"error": {"message": "a worker died"}}},
+            },
+            Said(Kind.COMPLETE, detail="failed: a worker died"),
+        ),
+        (
+            {
+                "type": "response.done",
+                "response": {"status": "cancelled", "status_details": {"reason": "turn_detected"}},
+            },
+            Said(Kind.COMPLETE, detail="cancelled: turn_detected"),
+        ),
         ({"type": "response.created"}, None),
     ],
 )
-def test_what_a_message_means_to_a_listener(event: dict[str, str], said: Said | None):
+def test_what_a_message_means_to_a_listener(event: dict[str, Any], said: Said | None):
     assert Realtime().read(json.dumps(event)) == said
 
 
