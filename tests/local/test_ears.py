@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import WhisperFeatureExtractor
 
-from voice_app.messages import Media, MelFrames, Transcript, TurnId
+from voice_app.messages import Embeddings, Media, MelFrames, Transcript, TurnId
 from voice_app.models.local.audio_encoder import AudioEncoder, believed, parts, transcribe
+from voice_app.models.local.prompt import UNCLEAR
 from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, loop_start
 from voice_app.models.local.voice_activity import WINDOW, spans
 from voice_app.models.local.whisper import log_mel, mel_filters
@@ -151,6 +152,23 @@ def test_long_speech_is_heard_while_others_are() -> None:
         assert isinstance(item.payload, MelFrames)
         assert isinstance(result, list)
         assert result[1] == Transcript(transcribe(Parrot(), item.payload.frames))
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(1.1, ""), (1.3, UNCLEAR), (1.9, UNCLEAR)])
+def test_whoever_spoke_for_long_meant_something(seconds: float, text: str) -> None:
+    class Doubting(Parrot):
+        def hear(self, samples: np.ndarray) -> Heard:
+            return Heard("Burod and", -1.2)
+
+    samples = np.random.default_rng(0).normal(0, 0.1, int(seconds * SECOND)).astype(np.float32)
+    mel = MelFrames(Media("a", "audio"), samples, seconds)
+    (found,) = AudioEncoder(Doubting(), Letters()).run([StageInput(TurnId("a", "a"), mel, True)])
+    assert isinstance(found, list)
+    embeddings, transcript = found
+    assert isinstance(embeddings, Embeddings)
+    assert embeddings.text == text
+    assert list(embeddings.ids) == Letters().encode(text)
+    assert transcript == Transcript(""), "no word was heard"
 
 
 def test_the_parts_of_long_speech_are_joined_in_order() -> None:

@@ -17,7 +17,7 @@ from voice_app.models.local.brain import PackagedBrain
 from voice_app.models.local.brain_weights import GgufBrain
 from voice_app.models.local.engine import Chunk
 from voice_app.models.local.engine_onnx import OnnxEngine
-from voice_app.models.local.prompt import Turn, camera_text
+from voice_app.models.local.prompt import UNCLEAR, Turn, camera_text
 from voice_app.models.local.thinker import Thinker
 
 pytestmark = pytest.mark.models
@@ -310,6 +310,10 @@ def test_words_that_make_no_sense_are_not_answered(
         talks.run()
     answers = {brain.tokens.decode(reply.ids) for reply in talks.replies.values()}
     assert answers == {"Sorry, I didn't understand that. Could you say it again?"}
+
+
+def test_speech_that_was_not_understood_is_asked_for_again(brain: PackagedBrain, thinker: Thinker) -> None:
+    assert say(brain, thinker, "What do owls eat?", "Owls eat mice.", UNCLEAR).startswith("Sorry, I didn't")
 
 
 def test_an_answer_is_one_or_two_speakable_sentences(brain: PackagedBrain, thinker: Thinker) -> None:

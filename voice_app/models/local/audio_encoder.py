@@ -11,6 +11,7 @@ import numpy as np
 
 from voice_app.errors import VoiceAppError
 from voice_app.messages import EdgePayload, Embeddings, Media, MelFrames, StageEvent, Transcript
+from voice_app.models.local.prompt import UNCLEAR
 from voice_app.models.local.recent import Recent
 from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, Recogniser
 from voice_app.schedulers.base import StageInput
@@ -24,6 +25,10 @@ Whisper two thirds of one by one."""
 
 _WORST = -1.0
 """Mean log-probability below which words are made up rather than heard."""
+
+_MEANT_SECONDS = 1.2
+"""Whoever spoke so long meant to say something, even if no word is believed; half a second of it is the
+detector's margin. What is shorter is a cough or a hum."""
 
 
 class Vocabulary(Protocol):
@@ -75,7 +80,7 @@ class AudioEncoder:
         for key, some in chosen.items():
             begun = [*(self._begun.get(key) or []), *(believed(next(heard)) for _ in some)]
             self._begun.put(key, begun)
-            texts[key] = joined(begun) if len(some) == len(left[key]) else None
+            texts[key] = _words(begun, speech[key]) if len(some) == len(left[key]) else None
         return texts
 
     def _left(self, key: str, samples: np.ndarray) -> list[np.ndarray]:
@@ -90,12 +95,18 @@ class AudioEncoder:
 
     def _embedded(self, media: Media, text: str) -> list[EdgePayload | StageEvent]:
         ids = self._vocabulary.encode(text)
-        return [Embeddings(media, self._vocabulary.embed(ids), ids=tuple(ids), text=text), Transcript(text)]
+        said = Transcript("" if text == UNCLEAR else text)
+        return [Embeddings(media, self._vocabulary.embed(ids), ids=tuple(ids), text=text), said]
 
 
 def transcribe(recogniser: Recogniser, samples: np.ndarray) -> str:
     """The words in [n] float32 at 16 kHz, any length; "" where there are none."""
     return joined(map(believed, recogniser.hear_all(parts(samples, recogniser.max_seconds))))
+
+
+def _words(texts: Iterable[str], speech: np.ndarray) -> str:
+    """Of a recording's windows; `speech`: [n] float32 at 16 kHz, nothing but speech and margins."""
+    return joined(texts) or (UNCLEAR if len(speech) >= _MEANT_SECONDS * SAMPLE_RATE else "")
 
 
 def joined(texts: Iterable[str]) -> str:

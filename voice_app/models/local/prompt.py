@@ -34,6 +34,9 @@ from voice_app.models.local.tool_results import spoken_results
 MARK = Span()
 """Opens and closes the content of a user turn."""
 
+UNCLEAR = "..."
+"""The words of a user who certainly spoke and was not understood."""
+
 _MEDIA_LENGTH = 48
 
 SYSTEM = "You are a friendly voice assistant. You answer in one or two short spoken sentences."

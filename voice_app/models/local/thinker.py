@@ -14,7 +14,7 @@ from voice_app.models.functions import plan
 from voice_app.models.local.ending import said_enough
 from voice_app.models.local.engine import Chunk, Engine
 from voice_app.models.local.joined_prompt import JoinedPrompt, UserTurn
-from voice_app.models.local.prompt import Tokens
+from voice_app.models.local.prompt import UNCLEAR, Tokens
 from voice_app.models.local.tool_choice import demanded_call
 from voice_app.models.local.tool_results import spoken_results
 from voice_app.models.local.understanding import SORRY, Likelihood, Remembered
@@ -156,6 +156,8 @@ class Thinker:
         if _silent(turns):
             return params.unsaid
         *earlier, last = turns
+        if last.words == UNCLEAR:
+            return SORRY
         said = [turn.words for turn in earlier]
         result = plan(last.words, _user_time(params.now), said, last.seen, self._style.functions)
         return result.spoken if result else None
