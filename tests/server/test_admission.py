@@ -228,3 +228,12 @@ async def test_a_key_has_so_many_audio_minutes_a_day(redis: EmbeddedRedis, monke
             await client.update(audio=MANUAL)
             await client.append(LOUD * 250)
             assert (await client.until("error", 3))["error"]["code"] == "insufficient_quota"
+
+
+async def test_without_keys_only_the_servers_own_bound_holds():
+    most = 2 * auth.Limits().sessions
+    admission = Admission(most, queue=0, wait_s=0)
+    for _ in range(most):
+        await admission.enter(auth.OPEN.name, auth.OPEN.limits.sessions)
+    with pytest.raises(Full, match="the server is full"):
+        await admission.enter(auth.OPEN.name, auth.OPEN.limits.sessions)

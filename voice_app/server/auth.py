@@ -2,6 +2,7 @@
 
 import hashlib
 import ipaddress
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -35,8 +36,8 @@ class Key(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
 
 
-OPEN = Key("open")
-"""Whoever talks to a server without keys."""
+OPEN = Key("open", Limits(sessions=sys.maxsize, audio_minutes=sys.maxsize))
+"""All who talk to a server without keys: together they are bounded by the server's own `max_talks` alone."""
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
