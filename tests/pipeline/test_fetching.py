@@ -40,6 +40,7 @@ class Gate:
         self.gate = threading.Semaphore(0)
         self.refused: set[int] = set()
         self.broken: set[int] = set()
+        self.broke = threading.current_thread()
         self.freed: list[int] = []
 
     def waits(self, slot: SlotRef) -> bool:
@@ -52,6 +53,7 @@ class Gate:
         if parcel.slot.index in self.refused:
             raise TransferFailed("could not be read")
         if parcel.slot.index in self.broken:
+            self.broke = threading.current_thread()
             raise ZeroDivisionError
         return m.TokenId(parcel.slot.index)
 
@@ -168,6 +170,7 @@ def test_a_fetch_that_breaks_fails_its_turn_and_its_slot_comes_back(receiver: Re
     for turn in (TURN, OTHER):
         receiver.end(turn)
     assert len(receiver.inlet) == 0
+    receiver.gate.broke.join(WAIT_S)
 
 
 def test_a_turn_that_ends_meanwhile_is_not_fetched_and_its_slots_come_back(receiver: Receiver) -> None:
