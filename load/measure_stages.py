@@ -2,270 +2,264 @@
 
     python -m load.measure_stages
 
-The pack's own runners run under the real schedulers in one thread, so that nothing else takes the core, with
-1 to 8 turns at once. Each call of a runner is timed with what was in it, and a line is drawn through each
-stage's calls. The same again while a second process does the same says what the shared memory costs. What
-each turn consisted of (tokens, clauses, frames) is kept too.
+The pack's own runners run under the real schedulers in one thread, so that nothing else takes the core, in
+the environment that workers get. Each question of the callers is asked alone and several at once; each call
+of a runner is timed with what was in it, and a line is drawn through each stage's calls. Then:
+
+- in the running pipeline, one turn at a time: what they take there, where each stage has its own thread;
+- after rests: what the first call of each stage takes beyond its line;
+- while a second process does the same: what the shared memory costs each stage;
+- with toys for models: a step's own cost, and a hop's from one process to another;
+- over a pipeline that costs nothing: what a talk takes in the server and in the callers
+  (`measure_front_end`).
+
+What each question and its answer consist of is kept too: tokens, clauses, frames, and what the server's voice
+detector says of it.
 """
 
 import argparse
+import asyncio
+import json
 import os
+import random
 import select
 import subprocess
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
 
 import msgspec
-import numpy as np
-from scipy.optimize import nnls
 
-from load.simulation.costs import Line, Measured
-from load.simulation.shapes import Clause, Pack, Shape
+from load.question_shapes import Asking, pack_of, pool, recording
+from load.simulation.box import Box
+from load.simulation.clock import Clock
+from load.simulation.costs import Around, Line, Measured, Service
+from load.simulation.local import local_machine
+from load.simulation.people import Said, Talk, follow
+from load.simulation.shapes import Shape
+from load.stage_calls import Call, Calls, beyond, line
 from voice_app import messages as m
 from voice_app.bench import questions, report
-from voice_app.bench.one_thread import OneThread, Result
+from voice_app.bench.one_thread import OneThread
 from voice_app.bench.talks import spoken_anew
-from voice_app.config import PackConfig
-from voice_app.messages import Stage, TurnId
+from voice_app.config import PackConfig, PipelineConfig
+from voice_app.messages import Stage, StageTiming
 from voice_app.models import registry
-from voice_app.models.local.clauses import ClauseCutter
-from voice_app.schedulers.base import (
-    AnyRunner,
-    Code2WavRunner,
-    Prompt,
-    SequenceStep,
-    StageInput,
-    TalkerRunner,
-    ThinkerRunner,
-    TokenDecoder,
-    WaveWindow,
-)
+from voice_app.pipeline.client import PipelineClient
+from voice_app.pipeline.hosts.local import environment
 
-ROUNDS = (1, 2, 3, 1, 4, 1, 6, 2, 8)
+TALKS_PASSES, TURNS = 2, 4
+"""Each question so often in talks of so many turns."""
+TOGETHER = (2, 3, 4, 6, 8)
 """Turns at once."""
-KINDS = ("fact", "sum", "chit-chat")
+RESTS, REST_S = 12, 2.0
+WARM_TURNS, BETWEEN_S = 3, 0.5
+"""In the running pipeline: turns that do not count, and between two turns."""
 BESIDE_START_S = 60.0
+FRONT_END_S = 60.0
+TOYS = "voice_app.bench.edge_toys:create"
+TOY_TOKENS, TOY_TURNS = 40, 10
 OUT = Path(__file__).parent / "service_times" / "local.json"
-_METHODS = {
-    Stage.PREPROCESSING: "run",
-    Stage.AUDIO_ENCODER: "run",
-    Stage.THINKER: "step",
-    Stage.TALKER_AR: "step",
-    Stage.CODE2WAV: "decode",
-}
-
-
-class Call(msgspec.Struct, frozen=True):
-    """One call of a runner: what was in it, and seconds."""
-
-    amounts: tuple[float, ...]
-    seconds: float
-
-
-def _timed(stage: Stage, runner: AnyRunner, calls: list[Call]) -> AnyRunner:
-    """`runner`, whose calls are noted from now on."""
-    name = _METHODS[stage]
-    call, amounts = vars(type(runner))[name].__get__(runner), _AMOUNTS[stage]
-
-    def timed(batch: Sequence[Any]) -> Sequence[Any]:
-        begin = time.perf_counter()
-        results = call(batch)
-        calls.append(Call(amounts(batch, results), time.perf_counter() - begin))
-        return results
-
-    vars(runner)[name] = timed
-    return runner
-
-
-def _heard(batch: Sequence[StageInput], _: Sequence[Any]) -> tuple[float, ...]:
-    mel = [item.payload for item in batch if isinstance(item.payload, m.MelFrames)]
-    return len(mel), sum(one.seconds for one in mel)
-
-
-def _prepared(batch: Sequence[StageInput], results: Sequence[Any]) -> tuple[float, ...]:
-    made = [p for result in results for p in result if isinstance(p, m.MelFrames)]
-    return len(batch), sum(mel.seconds for mel in made)
-
-
-def _thought(batch: Sequence[SequenceStep], _: Sequence[Any]) -> tuple[float, ...]:
-    decodes = sum(bool(step.outputs) and step.count == 1 for step in batch)
-    return decodes, sum(step.count for step in batch) - decodes
-
-
-def _spoken(_: Sequence[Any], results: Sequence[Any]) -> tuple[float, ...]:
-    frames = sum(len(r.frames.frames) for r in results if r.frames is not None)
-    return float(frames > 0), frames
-
-
-def _decoded(windows: Sequence[WaveWindow], _: Sequence[Any]) -> tuple[float, ...]:
-    return len(windows), sum(len(window.frames) for window in windows)
-
-
-_AMOUNTS: dict[Stage, Callable[[Sequence[Any], Sequence[Any]], tuple[float, ...]]] = {
-    Stage.PREPROCESSING: _prepared,
-    Stage.AUDIO_ENCODER: _heard,
-    Stage.THINKER: _thought,
-    Stage.TALKER_AR: _spoken,
-    Stage.CODE2WAV: _decoded,
-}
 
 
 def main() -> int:
     """Measure and write."""
     parser = argparse.ArgumentParser(description="Service times of the local pack's stages")
     parser.add_argument("--out", type=Path, metavar="FILE", default=OUT, help=f"default: {OUT}")
+    parser.add_argument("--calls", metavar="FILE", help="keep every call that was timed")
     parser.add_argument("--beside", action="store_true", help="only keep a core busy with the same, for ever")
     options = parser.parse_args()
+    _as_worker()
+    calls = Calls()
+    calls.count_judged()
     pack = registry.create(PackConfig(), lambda _: None)
-    calls: dict[Stage, list[Call]] = defaultdict(list)
-    talks = OneThread(
-        lambda stage: (
-            _timed(stage, pack.build(stage), calls[stage]) if stage in _AMOUNTS else pack.build(stage)
-        )
-    )
-    for runner in talks.runners.values():
+    asking = Asking(OneThread(lambda stage: calls.timed(stage, pack.build(stage))), calls)
+    for runner in asking.talks.runners.values():
         runner.warm_up()
-    _round(talks, 2, "warm")
-    while options.beside:
-        print("busy", flush=True)
-        _round(talks, 2, "beside")
-    for some in calls.values():
-        some.clear()
-    begin = time.perf_counter()
-    shapes = [
-        shape for number, turns in enumerate(ROUNDS) for shape in _round(talks, turns, f"alone-{number}")
-    ]
-    wall = time.perf_counter() - begin
-    steps = sum(len(some) for some in calls.values())
-    spent = sum(call.seconds for some in calls.values() for call in some)
-    alone = {stage: [*some] for stage, some in calls.items()}
-    crowded = _crowded(talks, calls, alone)
+    asking.together(2)
+    if options.beside:
+        _beside(asking)
+    asking.together(2, first=2)
+    calls.clear()
+    shapes = _all(asking)
+    alone, assemble_s = calls.copy(), report.median(calls.assembled_s)
     lines = {stage: line(some) for stage, some in alone.items()}
-    options.out.parent.mkdir(exist_ok=True)
+    cold = _after_rests(asking, calls)
+    crowded = _crowded(asking, calls)
+    services = {
+        stage: Service(fit, max(1.0, beyond(fit, crowded[stage])), _cold_s(fit, cold[stage]))
+        for stage, fit in lines.items()
+    }
     measured = Measured(
         machine=report.machine(),
         cores=os.cpu_count() or 1,
-        crowded=crowded,
-        step_s=max(0.0, wall - spent) / steps,
-        preprocessing_line=lines[Stage.PREPROCESSING],
-        audio_encoder_line=lines[Stage.AUDIO_ENCODER],
-        thinker_line=lines[Stage.THINKER],
-        talker_line=lines[Stage.TALKER_AR],
-        code2wav_line=lines[Stage.CODE2WAV],
-        pack=_pack(talks, tuple(shapes)),
+        around=_around(),
+        assemble_s=assemble_s,
+        stages=services,
+        pack=pack_of(asking.talks, shapes),
     )
+    measured = msgspec.structs.replace(measured, stages=asyncio.run(_in_workers(measured)))
+    options.out.parent.mkdir(exist_ok=True)
     options.out.write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=1) + b"\n")
-    rows = [
-        (stage, len(alone[stage]), f"{1000 * fit.base:.2f}", ", ".join(f"{1000 * x:.3f}" for x in fit.each))
-        for stage, fit in lines.items()
-    ]
-    report.print_table("service times, ms", ("stage", "calls", "a call", "for each of what is in it"), rows)
-    print(
-        f"with both cores at work {crowded:.2f} times as long; {1e6 * measured.step_s:.0f} µs beside a call"
-    )
+    kept = {"alone": alone, "cold": cold, "crowded": crowded}
+    report.write_json(options.calls, {name: msgspec.to_builtins(some) for name, some in kept.items()})
+    _print(measured, alone)
     return 0
 
 
-def line(calls: Sequence[Call]) -> Line:
-    """The line through the calls, none of its numbers below 0, by what it misses in proportion."""
-    amounts = np.array([(1.0, *call.amounts) for call in calls])
-    seconds = np.array([call.seconds for call in calls])
-    base, *each = nnls(amounts / seconds[:, None], np.ones(len(calls)))[0]
-    return Line(float(base), tuple(map(float, each)))
+def _as_worker() -> None:
+    """Start again in a worker's environment: malloc reads its part of it as the process begins."""
+    wanted = environment(os.environ, PackConfig().threads)
+    if wanted != dict(os.environ):
+        os.execve(sys.executable, [sys.executable, "-m", "load.measure_stages", *sys.argv[1:]], wanted)
 
 
-def _crowded(talks: OneThread, calls: dict[Stage, list[Call]], alone: dict[Stage, list[Call]]) -> float:
-    """How many times as long calls take while a second process does the same."""
+def _all(asking: Asking) -> list[Shape]:
+    """Each question by itself, talks with a history, and so many at once; what each turn consists of."""
+    shapes = [shape for question in pool() for shape in asking.talk([question])]
+    for seed in range(TALKS_PASSES):
+        order = random.Random(seed).sample(pool(), len(pool()))
+        shapes += [
+            shape
+            for first in range(0, len(order), TURNS)
+            for shape in asking.talk(order[first : first + TURNS])
+        ]
+    for number, turns in enumerate(TOGETHER):
+        asking.together(turns, first=4 * number)
+    return shapes
+
+
+def _beside(asking: Asking) -> None:
+    while True:
+        print("busy", flush=True)
+        asking.together(2)
+
+
+def _after_rests(asking: Asking, calls: Calls) -> dict[Stage, list[Call]]:
+    """The first call of each stage after a rest, rest by rest."""
+    first: dict[Stage, list[Call]] = {stage: [] for stage in calls.by_stage}
+    for number in range(RESTS):
+        calls.clear()
+        # The machine rests, and so does whatever keeps its caches warm.
+        time.sleep(REST_S)
+        asking.together(1, number)
+        for stage, some in calls.by_stage.items():
+            first[stage] += [call for call in some if any(call.amounts)][:1]
+    return first
+
+
+def _cold_s(fit: Line, first: Sequence[Call]) -> float:
+    return max(0.0, report.median([call.seconds - fit(*call.amounts) for call in first]))
+
+
+def _crowded(asking: Asking, calls: Calls) -> dict[Stage, list[Call]]:
+    """Calls while a second process does the same."""
     command = [sys.executable, "-m", "load.measure_stages", "--beside"]
     other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout is not None
         if not select.select([other.stdout], [], [], BESIDE_START_S)[0]:
             raise TimeoutError("the second process did not begin")
-        for some in calls.values():
-            some.clear()
-        for number, turns in enumerate(ROUNDS):
-            _round(talks, turns, f"crowded-{number}")
+        calls.clear()
+        _all(asking)
+        return calls.copy()
     finally:
         other.kill()
         other.wait()
-    before = sum(call.seconds for some in alone.values() for call in some)
-    return max(1.0, sum(call.seconds for some in calls.values() for call in some) / before)
 
 
-def _round(talks: OneThread, turns: int, name: str) -> list[Shape]:
-    """So many different questions, at once; what each turn consisted of."""
-    pool = [q for q in questions.read() if q.kind in KINDS]
-    asked = [pool[(turns + number) % len(pool)] for number in range(turns)]
-    noise = np.random.default_rng(hash(name) & 0xFFFF)
-    requests = []
-    for number, question in enumerate(asked):
-        parts = spoken_anew(questions.parts(question, 0), int(noise.integers(1 << 32)))
-        identity = TurnId(name, str(number), time.monotonic_ns())
-        requests.append(m.TurnRequest(identity, (m.Message("user", parts),), now=question.now))
-    results = talks.run(requests)
-    shapes = [_shape(talks, result) for result in results]
-    talks.results.clear()
-    return shapes
+def _around() -> Around:
+    step_s, hop_s = asyncio.run(_toys())
+    command = [sys.executable, "-m", "load.measure_front_end"]
+    told = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=FRONT_END_S)
+    return Around(step_s=step_s, hop_s=hop_s, **json.loads(told.stdout.splitlines()[-1]))
 
 
-def _shape(talks: OneThread, result: Result) -> Shape:
-    part = result.request.messages[-1].parts[0]
-    assert isinstance(part, m.AudioPart)
-    tokens, cutter, ends = cast(TokenDecoder, talks.runners[Stage.DECODE]), ClauseCutter(), []
-    for number, token in enumerate(result.token_ids, 1):
-        cutter.push(tokens.token_bytes(token).decode(errors="replace"))
-        ends += _taken(cutter, number)
-    cutter.finish()
-    ends += _taken(cutter, len(result.token_ids))
-    # Each clause its share of the frames, by its letters.
-    frames, letters = len(result.codes), sum(size for _, size in ends)
-    clauses = tuple(Clause(at, max(1, round(frames * size / letters))) for at, size in ends)
-    usage = result.text_done.usage
-    return Shape(
-        speech_s=len(part.samples) / part.sample_rate,
-        asked=usage.prompt_tokens - len(_opening(talks).keys),
-        # The last step gives the token that ends the answer.
-        tokens=usage.output_tokens + 1,
-        clauses=clauses,
+async def _in_workers(measured: Measured) -> dict[Stage, Service]:
+    """The services, with what their calls take in the running pipeline, which has but one turn to do."""
+    took: dict[Stage, list[float]] = {stage: [] for stage in measured.stages}
+    shapes = {shape.question: shape for shape in measured.pack.shapes if not shape.later}
+    async with PipelineClient(PipelineConfig()) as client:
+        for number, question in enumerate((*pool()[-WARM_TURNS:], *pool())):
+            real_ms = await _stages_ms(client, question, number)
+            if number >= WARM_TURNS:
+                busy_s = _alone_busy_s(measured, shapes[recording(question)])
+                for stage, some in took.items():
+                    some.append(real_ms[stage].busy_ms / 1000 / busy_s[stage])
+            await asyncio.sleep(BETWEEN_S)
+    return {
+        stage: msgspec.structs.replace(service, in_worker=report.median(took[stage]))
+        for stage, service in measured.stages.items()
+    }
+
+
+async def _stages_ms(
+    client: PipelineClient, question: questions.Question, number: int
+) -> dict[str, StageTiming]:
+    parts = spoken_anew(questions.parts(question, 0), number)
+    request = m.TurnRequest(m.TurnId(f"worker-{number}", "0"), (m.Message("user", parts),), now=question.now)
+    async for event in client.submit(request):
+        if isinstance(event, m.TurnDone):
+            return event.stages
+    raise AssertionError("a turn ends with TurnDone")
+
+
+def _alone_busy_s(measured: Measured, shape: Shape) -> dict[Stage, float]:
+    """What the model says that a turn's calls take which is alone."""
+    box = Box(measured.pack, measured, local_machine(measured, served=False), Clock())
+    (turn,) = follow(box, measured.pack, [Talk(0.0, (Said(shape, 0.0),))], None).turns
+    return turn.stages.busy_s
+
+
+async def _toys() -> tuple[float, float]:
+    """Seconds of a step beside its call, and of a hop from one worker to another."""
+    steps: list[float] = []
+    hops: list[float] = []
+    async with PipelineClient(PipelineConfig(PackConfig(TOYS))) as client:
+        for number in range(TOY_TURNS):
+            message = m.Message("user", (m.TextPart(str(TOY_TOKENS)),))
+            async for event in client.submit(m.TurnRequest(m.TurnId("toys", str(number)), (message,))):
+                match event:
+                    case m.AudioChunk(samples):
+                        hops += [each / 1e6 for each in samples.tolist()]
+                    case m.TurnDone(stages):
+                        steps.append(_beside_call(stages[Stage.THINKER]))
+    return max(0.0, report.median(steps)), report.median(hops)
+
+
+def _beside_call(thinker: StageTiming) -> float:
+    """Seconds of each step of the toys' thinker that its call did not take."""
+    span_ms = thinker.last_out_ms - thinker.first_in_ms
+    return (span_ms - thinker.busy_ms) / 1000 / (TOY_TOKENS + 1)
+
+
+def _print(measured: Measured, alone: Mapping[Stage, Sequence[Call]]) -> None:
+    rows = [
+        (
+            stage,
+            len(alone[stage]),
+            f"{1000 * service.line.base:.2f}",
+            ", ".join(f"{1000 * each:.3f}" for each in service.line.each),
+            f"{service.in_worker:.2f}",
+            f"{service.crowded:.2f}",
+            f"{1000 * service.cold_s:.1f}",
+        )
+        for stage, service in measured.stages.items()
+    ]
+    header = (
+        "stage",
+        "calls",
+        "a call",
+        "each of what is in it",
+        "in a worker",
+        "with both cores at work",
+        "after a rest",
     )
-
-
-def _taken(cutter: ClauseCutter, tokens: int) -> list[tuple[int, int]]:
-    """The clauses that are whole by now: (tokens so far, letters)."""
-    found = []
-    while cutter.peek() is not None:
-        found.append((tokens, len(cutter.take().text)))
-    return found
-
-
-def _opening(talks: OneThread) -> Prompt:
-    (opening,) = cast(ThinkerRunner, talks.runners[Stage.THINKER]).openings()
-    return opening
-
-
-def _pack(talks: OneThread, shapes: tuple[Shape, ...]) -> Pack:
-    thinker = cast(ThinkerRunner, talks.runners[Stage.THINKER])
-    spec = cast(Code2WavRunner, talks.runners[Stage.CODE2WAV]).spec
-    return Pack(
-        name="local",
-        shared=len(_opening(talks).keys),
-        frame_s=spec.samples_per_frame / spec.sample_rate,
-        pages=thinker.num_pages,
-        page_size=thinker.page_size,
-        max_positions=thinker.max_positions,
-        left_context=spec.left_context,
-        right_context=spec.right_context,
-        first_window=spec.first_window,
-        max_window=spec.max_window,
-        states=cast(TalkerRunner, talks.runners[Stage.TALKER_AR]).max_states,
-        codes=False,
-        shapes=shapes,
-    )
+    report.print_table("service times, ms", header, rows)
+    print(f"assemble_s: {measured.assemble_s:.6f}")
+    for name, value in msgspec.structs.asdict(measured.around).items():
+        print(f"{name}: {value:.6f}")
 
 
 if __name__ == "__main__":

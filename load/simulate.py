@@ -12,15 +12,16 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from load.simulation import fleet, qwen3_omni
 from load.simulation.box import Box, Machine
 from load.simulation.clock import Clock
-from load.simulation.costs import Costs, Measured, read
-from load.simulation.people import Manner, Met, crowd, most
+from load.simulation.costs import Costs, read
+from load.simulation.local import local_machine
+from load.simulation.people import Manner, Met, Server, Talk, burst, follow, most, talks
 from load.simulation.shapes import Pack
 from voice_app.bench import report
 from voice_app.messages import Stage
@@ -29,16 +30,22 @@ from voice_app.pipeline import layout
 MEASURED = Path(__file__).parent / "service_times" / "local.json"
 P95_S = 1.0
 """What the 95th percentile of first audio may be, from the end of the speech."""
-MANNER = Manner(
-    turns=2, heard_after_s=0.16, silence_s=0.2, speaks=True, think_s=(0.5, 3.0), arrive_within_s=8.0
-)
-"""Talks over a server: work on a turn begins after 160 ms of silence, and nothing is heard before 200 ms."""
+MANNER = Manner(turns=4, think_s=(0.5, 2.0), arrive_within_s=8.0)
+"""As the callers of `python -m load` are."""
+SILENCE_MS = 200
+"""That ends a question; the work on it begins after 160 ms."""
 CORE_TALKS = 100.0
 """Talks that one core of the server process carries: `voice-app bench realtime`, rounded down."""
 CPU_CORES = 16.0
-LOCAL_PEOPLE = (1, 2, 4, 6, 8, 10, 12, 16)
+LOCAL_CORES = (2, 4)
+LOCAL_PEOPLE = (1, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32)
+LOCAL_SEEDS = 4
 OMNI_PEOPLE = (16, 64, 128, 192, 256, 384, 512)
-BURSTS = (1, 2, 4, 8, 16, 32, 64)
+OMNI_SEEDS = 1
+LOCAL_BURSTS = (1, 2, 4, 8, 16)
+OMNI_BURSTS = (1, 2, 4, 8, 16, 32, 64)
+BURST_S = 1.0
+"""A burst: so many people end a question within this time."""
 FLEETS = (10_000, 1_000_000)
 
 
@@ -72,12 +79,6 @@ class Curve:
         return f"{processor} ({last.processors[processor]:.0%}), most of it {stage}"
 
 
-def local_machine(costs: Measured, cores: int | None = None) -> Machine:
-    """The machine that was measured, with the layout `cpu`: all stages share its cores."""
-    processors = {"cpu": (float(cores or costs.cores), costs.crowded)}
-    return Machine(processors, dict.fromkeys(Stage, ("cpu",)), costs.step_s)
-
-
 def omni_machine(replicas: dict[Stage, int] | None = None) -> Machine:
     """The layout `two-gpu`; each further replica of a stage has a GPU of its own."""
     places: dict[Stage, tuple[str, ...]] = {}
@@ -85,60 +86,71 @@ def omni_machine(replicas: dict[Stage, int] | None = None) -> Machine:
         more = range(1, (replicas or {}).get(stage, 1))
         places[stage] = (at[0].device, *(f"{stage} {number + 1}" for number in more))
     names = {place for some in places.values() for place in some}
-    return Machine({name: (CPU_CORES if name == "cpu" else 1.0, 1.0) for name in names}, places)
+    return Machine({name: CPU_CORES if name == "cpu" else 1.0 for name in names}, places)
 
 
-def curve(
-    name: str,
-    pack: Pack,
-    costs: Costs,
-    machine: Machine,
-    people: Sequence[int],
-    seeds: int,
-    manner: Manner = MANNER,
-) -> Curve:
-    """Ever more people, up to the first number that is far beyond what holds."""
-    points, crowds = [], []
-    for count in people:
-        point, met = _point(pack, costs, machine, count, seeds, manner)
-        points.append(point)
-        crowds.append(met)
-        if met.percentile(95) > 4 * P95_S:
-            break
-    return Curve(name, points, most(crowds, P95_S))
+Crowds = Callable[[Pack, int, int], list[Talk]]
+"""Of a pack, so many people, by dice."""
 
 
-def _point(
-    pack: Pack, costs: Costs, machine: Machine, people: int, seeds: int, manner: Manner
-) -> tuple[Point, Met]:
-    whole, took = Met(people), 0.0
-    busy: dict[str, float] = {}
-    worked: dict[str, float] = {}
-    for seed in range(seeds):
-        box = Box(pack, costs, machine, Clock())
-        whole.turns += crowd(box, pack, people, manner, seed).turns
-        # Until the last turn began: what then runs out is no load.
-        took += max(turn.at for turn in whole.turns[-people:])
-        for name, processor in box.processors.items():
-            busy[name] = busy.get(name, 0.0) + processor.busy_s
-        for (stage, _), simulated in box.stages.items():
-            worked[stage] = worked.get(stage, 0.0) + simulated.busy_s
-    point = Point(
-        people=people,
-        p50_s=whole.percentile(50),
-        p95_s=whole.percentile(95),
-        gaps=whole.gaps,
-        turns=len(whole.turns),
-        processors={n: min(1.0, b / took / machine.processors[n][0]) for n, b in busy.items()},
-        stages={n: b / took for n, b in worked.items()},
-    )
-    return point, whole
+def _talking(pack: Pack, people: int, seed: int) -> list[Talk]:
+    return talks(pack, people, MANNER, seed)
 
 
-def bursts(pack: Pack, costs: Costs, machine: Machine, counts: Sequence[int]) -> list[tuple[int, float]]:
-    """(people who begin their first turn within a second, p95 of its first audio in seconds)."""
-    manner = Manner(turns=1, heard_after_s=0.16, silence_s=0.2, arrive_within_s=1.0)
-    return [(n, _point(pack, costs, machine, n, 3, manner)[0].p95_s) for n in counts]
+def _at_once(pack: Pack, people: int, seed: int) -> list[Talk]:
+    return burst(pack, people, BURST_S, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is simulated: a pack on a machine behind a server, with `seeds` crowds of each size."""
+
+    pack: Pack
+    costs: Costs
+    machine: Machine
+    server: Server
+    seeds: int
+
+    def point(self, people: int, crowds: Crowds = _talking) -> tuple[Point, Met]:
+        """What so many people meet."""
+        whole, took = Met(people), 0.0
+        busy: dict[str, float] = {}
+        worked: dict[str, float] = {}
+        for seed in range(self.seeds):
+            box = Box(self.pack, self.costs, self.machine, Clock())
+            met = follow(box, self.pack, crowds(self.pack, people, seed), self.server)
+            whole.turns += met.turns
+            # Until the last turn began: what then runs out is no load.
+            took += max(turn.at for turn in met.turns)
+            for name, processor in box.processors.items():
+                busy[name] = busy.get(name, 0.0) + processor.busy_s
+            for (stage, _), simulated in box.stages.items():
+                worked[stage] = worked.get(stage, 0.0) + simulated.busy_s
+        point = Point(
+            people=people,
+            p50_s=whole.percentile(50),
+            p95_s=whole.percentile(95),
+            gaps=whole.gaps,
+            turns=len(whole.turns),
+            processors={n: min(1.0, b / took / self.machine.processors[n]) for n, b in busy.items()},
+            stages={n: b / took for n, b in worked.items()},
+        )
+        return point, whole
+
+    def curve(self, name: str, people: Sequence[int]) -> Curve:
+        """Ever more people, up to the first number that is far beyond what holds."""
+        points, crowds = [], []
+        for count in people:
+            point, met = self.point(count)
+            points.append(point)
+            crowds.append(met)
+            if met.percentile(95) > 4 * P95_S:
+                break
+        return Curve(name, points, most(crowds, P95_S))
+
+    def bursts(self, counts: Sequence[int]) -> list[tuple[int, float]]:
+        """(people whose questions end within `BURST_S`, p95 of first audio in seconds)."""
+        return [(people, self.point(people, _at_once)[0].p95_s) for people in counts]
 
 
 def main() -> int:
@@ -151,13 +163,18 @@ def main() -> int:
     options = parser.parse_args()
     costs = read(options.costs)
     limits = qwen3_omni.from_report(options.gpu_report) if options.gpu_report else qwen3_omni.ByteLimits()
-    local = [
-        curve(f"local pack, {cores} cores", costs.pack, costs, local_machine(costs, cores), LOCAL_PEOPLE, 4)
-        for cores in (2, 4)
-    ]
-    omni = _omni(limits)
-    packs = {"local pack": bursts(costs.pack, costs, local_machine(costs), BURSTS[:5])}
-    packs["Qwen3-Omni"] = bursts(qwen3_omni.pack(), limits, omni_machine(), BURSTS)
+    served = Server(SILENCE_MS, costs.around.reply_s)
+    here = {
+        cores: Subject(costs.pack, costs, local_machine(costs, cores), served, LOCAL_SEEDS)
+        for cores in LOCAL_CORES
+    }
+    local = [one.curve(f"local pack, {cores} cores", LOCAL_PEOPLE) for cores, one in here.items()]
+    boxes = _omni(limits, served)
+    omni = [box.curve(name, OMNI_PEOPLE) for name, box in boxes.items()]
+    packs = {
+        "local pack": here[LOCAL_CORES[0]].bursts(LOCAL_BURSTS),
+        "Qwen3-Omni": next(iter(boxes.values())).bursts(OMNI_BURSTS),
+    }
     needs = _needs(omni[0].limit)
     _print(local, omni, packs, needs, costs, limits)
     report.write_json(
@@ -177,23 +194,24 @@ def main() -> int:
     return 0
 
 
-def _omni(limits: Costs) -> list[Curve]:
-    pack = qwen3_omni.pack()
+def _omni(limits: Costs, server: Server) -> dict[str, Subject]:
     kinds = {
         "two GPUs": {},
         "and a second talker": {Stage.TALKER_AR: 2},
-        "and a second code2wav": {Stage.TALKER_AR: 2, Stage.CODE2WAV: 2},
+        "and a second code2wav": {Stage.CODE2WAV: 2},
     }
-    return [
-        curve(name, pack, limits, omni_machine(replicas), OMNI_PEOPLE, 1) for name, replicas in kinds.items()
-    ]
+    pack = qwen3_omni.pack()
+    return {
+        name: Subject(pack, limits, omni_machine(replicas), server, OMNI_SEEDS)
+        for name, replicas in kinds.items()
+    }
 
 
 def _needs(box_talks: int) -> list[fleet.Need]:
     shapes = qwen3_omni.pack().shapes
     speech = sum(shape.speech_s for shape in shapes) / len(shapes)
     answer = sum(shape.frames for shape in shapes) / len(shapes) * qwen3_omni.FRAME_S
-    turn = speech + MANNER.silence_s + answer + sum(MANNER.think_s) / 2
+    turn = speech + SILENCE_MS / 1000 + answer + sum(MANNER.think_s) / 2
     talk = fleet.Talk(turn_s=turn, hearing=answer / turn)
     return [fleet.need(count, box_talks, 2, CORE_TALKS, talk) for count in FLEETS]
 

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 
 Action = Callable[[], None]
@@ -29,56 +30,67 @@ class Clock:
             action()
 
 
-class Processor:
-    """`cores` that all jobs share evenly, none faster than one core. With more than one job at work each
-    takes `crowded` times as long: cores share the memory's bandwidth."""
+@dataclass(slots=True)
+class _Job:
+    left: float
+    crowded: float
+    then: Action
 
-    def __init__(self, clock: Clock, cores: float, crowded: float = 1.0) -> None:
+
+class Processor:
+    """`cores` that all jobs share evenly, none faster than one core. While more than one job is at work, each
+    takes `crowded` times as long, by what it is: cores share the memory's bandwidth and the caches."""
+
+    def __init__(self, clock: Clock, cores: float) -> None:
+        self.cores = cores
         self.busy_s = 0.0
         """Core seconds spent so far."""
         self._clock = clock
-        self._cores = cores
-        self._crowded = crowded
-        self._jobs: dict[int, tuple[float, Action]] = {}
-        """Work left and what follows it."""
+        self._free = cores
+        self._jobs: dict[int, _Job] = {}
         self._since = 0.0
         self._number = count()
         self._round = 0
 
-    def rate(self) -> float:
-        """Seconds of work that each job does in a second."""
-        jobs = len(self._jobs)
-        if jobs < 2:
-            return 1.0
-        return min(1.0, self._cores / jobs) / self._crowded
-
-    def work(self, seconds: float, then: Action) -> None:
-        """A job of so many seconds of one core; `then` happens when it is done."""
+    def work(self, seconds: float, then: Action, crowded: float = 1.0) -> None:
+        """A job of so many seconds of one core alone; `then` happens when it is done."""
         self._pass()
-        self._jobs[next(self._number)] = (seconds, then)
+        self._jobs[next(self._number)] = _Job(seconds, crowded, then)
         self._plan()
+
+    def give_away(self, cores: float) -> None:
+        """From now on so much goes to what has no jobs here."""
+        self._pass()
+        self._free = max(0.01, self.cores - cores)
+        self._plan()
+
+    def _rate(self, job: _Job) -> float:
+        """Seconds of its work that are done in a second."""
+        share = min(1.0, self._free / len(self._jobs))
+        return share / job.crowded if len(self._jobs) > 1 else share
 
     def _pass(self) -> None:
         """Take off what was done since the jobs last changed."""
-        done = (self._clock.now - self._since) * self.rate()
-        self.busy_s += (self._clock.now - self._since) * min(len(self._jobs), self._cores)
-        self._jobs = {job: (left - done, then) for job, (left, then) in self._jobs.items()}
+        passed = self._clock.now - self._since
+        self.busy_s += passed * (min(len(self._jobs), self._free) + self.cores - self._free)
+        for job in self._jobs.values():
+            job.left -= passed * self._rate(job)
         self._since = self._clock.now
 
     def _plan(self) -> None:
         """Wake up when the next job is done, unless the jobs change before."""
         self._round += 1
         if self._jobs:
-            least = min(left for left, _ in self._jobs.values())
             plan = self._round
-            self._clock.after(max(0.0, least) / self.rate(), lambda: self._finish(plan))
+            wait = min(job.left / self._rate(job) for job in self._jobs.values())
+            self._clock.after(max(0.0, wait), lambda: self._finish(plan))
 
     def _finish(self, plan: int) -> None:
         if plan != self._round:
             return
         self._pass()
-        done = [job for job, (left, _) in self._jobs.items() if left <= 1e-9]
-        actions = [self._jobs.pop(job)[1] for job in done]
+        done = [number for number, job in self._jobs.items() if job.left <= 1e-9]
+        actions = [self._jobs.pop(number).then for number in done]
         self._plan()
         for action in actions:
             action()

@@ -7,6 +7,7 @@ import msgspec
 
 from load.simulation.shapes import Pack
 from voice_app.errors import ConfigError
+from voice_app.messages import Stage
 
 
 class Costs(Protocol):
@@ -17,14 +18,21 @@ class Costs(Protocol):
 
     def preprocessing(self, inputs: int, speech_s: float) -> float: ...
 
-    def audio_encoder(self, recordings: int, speech_s: float) -> float: ...
-
-    def thinker(self, decodes: int, prefilled: int) -> float:
-        """One step: `decodes` answers get a token, `prefilled` prompt positions are computed."""
+    def audio_encoder(self, recordings: int, words: int, speech_s: float) -> float:
+        """`words`: tokens of the recording that has most; `speech_s`: of all."""
         ...
 
-    def talker(self, states: int, begun: int, frames: int) -> float:
-        """One step for `states`: `begun` clauses are begun, `frames` frames come of it."""
+    def assemble(self) -> float:
+        """Of one prompt."""
+        ...
+
+    def thinker(self, decodes: int, prefilled: int, judged: int) -> float:
+        """One step: `decodes` answers get a token, `prefilled` prompt positions are computed, and for
+        `judged` of all these it is asked which token is likely next."""
+        ...
+
+    def talker(self, states: int, begun: int, whole: int, frames: int) -> float:
+        """One step for `states`: `begun` clauses of `whole` frames are begun, and `frames` are made."""
         ...
 
     def code2wav(self, windows: int, frames: int) -> float:
@@ -42,20 +50,46 @@ class Line(msgspec.Struct, frozen=True):
         return self.base + sum(a * b for a, b in zip(self.each, amounts, strict=True))
 
 
+class Service(msgspec.Struct, frozen=True):
+    """One stage's calls: a line through those made in one thread. `in_worker`: how many times as long they
+    take where each stage has a thread of its own, `crowded`: and while the other core works too. `cold_s`:
+    what the first call costs beyond its line after the machine has rested for `COLD_AFTER_S`."""
+
+    line: Line
+    crowded: float = 1.0
+    cold_s: float = 0.0
+    in_worker: float = 1.0
+
+    def __call__(self, *amounts: float) -> float:
+        return self.in_worker * self.line(*amounts)
+
+
+COLD_AFTER_S = 1.0
+"""Rest after which a call counts as cold; shorter rests are among the calls that the lines go through."""
+
+
+class Around(msgspec.Struct, frozen=True):
+    """What is not the models'. `step_s`: of a scheduler's step beside its call. `hop_s`: from one process to
+    another. `server_cores`, `callers_cores`: cores that one talk takes in the server process, and in the
+    callers' where they share the machine. `reply_s`: from the end of the turn's silence to the first sound,
+    of a pipeline that answers at once."""
+
+    step_s: float
+    hop_s: float
+    server_cores: float = 0.0
+    callers_cores: float = 0.0
+    reply_s: float = 0.0
+
+
 class Measured(msgspec.Struct, frozen=True):
-    """Lines through the measured calls of a pack's runners (`measure_stages`). `crowded`: how much longer a
-    call takes while the other core works too. `cores`: of the machine. `step_s`: of a scheduler's step beside
-    the call."""
+    """What `measure_stages` found. `cores`: of the machine. `assemble_s`: of one prompt, which the thinker
+    puts together between its steps."""
 
     machine: dict[str, str | int]
     cores: int
-    crowded: float
-    step_s: float
-    preprocessing_line: Line
-    audio_encoder_line: Line
-    thinker_line: Line
-    talker_line: Line
-    code2wav_line: Line
+    around: Around
+    assemble_s: float
+    stages: dict[Stage, Service]
     pack: Pack
 
     @property
@@ -63,20 +97,24 @@ class Measured(msgspec.Struct, frozen=True):
         return f"measured on {self.cores} cores of {self.machine.get('processor', 'an unknown processor')}"
 
     def preprocessing(self, inputs: int, speech_s: float) -> float:
-        return self.preprocessing_line(inputs, speech_s)
+        return self.stages[Stage.PREPROCESSING](inputs, speech_s)
 
-    def audio_encoder(self, recordings: int, speech_s: float) -> float:
-        return self.audio_encoder_line(recordings, speech_s)
+    def audio_encoder(self, recordings: int, words: int, speech_s: float) -> float:
+        # Whisper's window is as long for any speech: what counts are the words that it writes.
+        return self.stages[Stage.AUDIO_ENCODER](recordings, words)
 
-    def thinker(self, decodes: int, prefilled: int) -> float:
-        return self.thinker_line(decodes, prefilled)
+    def assemble(self) -> float:
+        return self.assemble_s
 
-    def talker(self, states: int, begun: int, frames: int) -> float:
+    def thinker(self, decodes: int, prefilled: int, judged: int) -> float:
+        return self.stages[Stage.THINKER](decodes, prefilled, judged)
+
+    def talker(self, states: int, begun: int, whole: int, frames: int) -> float:
         # Taking up tokens without speaking costs nothing that could be measured.
-        return self.talker_line(begun, frames) if begun or frames else 0.0
+        return self.stages[Stage.TALKER_AR](begun, whole, frames) if frames else 0.0
 
     def code2wav(self, windows: int, frames: int) -> float:
-        return self.code2wav_line(windows, frames)
+        return self.stages[Stage.CODE2WAV](windows, frames)
 
 
 def read(path: Path) -> Measured:

@@ -1,41 +1,69 @@
 """People in simulated time: they ask, listen to the whole answer, think, and ask again."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import count
 
 from load.listener import Listener
-from load.simulation.box import Box
+from load.simulation.box import Box, Timings
+from load.simulation.listening import Then, steps
 from load.simulation.runners import Asked
-from load.simulation.shapes import Pack
+from load.simulation.shapes import Pack, Shape
 from voice_app import messages as m
 from voice_app.bench.report import percentile
 from voice_app.messages import TurnId
+from voice_app.server.session.turns import Rules
 
 PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How people talk. `heard_after_s`: the work on a turn begins so long after the end of the speech, and
-    nothing is heard before `silence_s`: a server's speculative turns. `speaks`: the question takes as long as
-    it is; else it is sent whole, at once. `think_s`: from, to."""
+    """How people talk. `think_s`: from, to; from the end of an answer to the next question."""
 
     turns: int = 4
-    heard_after_s: float = 0.0
-    silence_s: float = 0.0
-    speaks: bool = False
     think_s: tuple[float, float] = (0.3, 1.2)
     arrive_within_s: float = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Listens to the questions. `silence_ms` ends one; `reply_s`: from then to the first sound, if it is
+    there already."""
+
+    silence_ms: int
+    reply_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One question, and how long is thought after its answer."""
+
+    shape: Shape
+    think_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """All that one person says, from `arrives_s` on."""
+
+    arrives_s: float
+    says: tuple[Said, ...]
+
+
 @dataclass(slots=True)
 class Heard:
-    """One turn. Seconds; `first_audio_s` since the end of the speech; `at`: when that was. None: never."""
+    """One turn. Seconds; `first_audio_s` since the end of the speech; `at`: when that was; `ended`: when the
+    answer was heard to its end. None: never."""
 
     at: float
+    question: str = ""
     first_audio_s: float | None = None
+    ended: float | None = None
     gaps: int = 0
+    stages: Timings = field(default_factory=Timings)
 
 
 @dataclass(slots=True)
@@ -61,82 +89,164 @@ class Met:
         return bool(self.turns) and not self.gaps and self.percentile(95) <= p95_s
 
 
-class Person:
-    """One talk. `done`: all its turns are over."""
+def talks(pack: Pack, people: int, manner: Manner, seed: int) -> list[Talk]:
+    """What a crowd says."""
+    return [_talk(pack, manner, random.Random(1000 * seed + number)) for number in range(people)]
 
-    def __init__(
-        self, box: Box, pack: Pack, name: str, manner: Manner, dice: random.Random, met: Met
-    ) -> None:
-        self.done = False
-        self._box, self._pack, self._name, self._manner = box, pack, name, manner
-        self._dice, self._met = dice, met
+
+def _talk(pack: Pack, manner: Manner, dice: random.Random) -> Talk:
+    arrives = dice.uniform(0, manner.arrive_within_s)
+    first, later = ([s for s in pack.shapes if s.later is wanted] or pack.shapes for wanted in (False, True))
+    says = [
+        Said(dice.choice(later if number else first), dice.uniform(*manner.think_s))
+        for number in range(manner.turns)
+    ]
+    return Talk(arrives, tuple(says))
+
+
+def burst(pack: Pack, people: int, within_s: float, seed: int) -> list[Talk]:
+    """So many people, each of whom ends a question within the same `within_s`, and says no more."""
+    dice = random.Random(seed)
+    longest = max(shape.speech_s for shape in pack.shapes)
+    said = [dice.choice(pack.shapes) for _ in range(people)]
+    return [Talk(longest - shape.speech_s + dice.uniform(0, within_s), (Said(shape, 0.0),)) for shape in said]
+
+
+class _Person:
+    """One talk under way."""
+
+    def __init__(self, box: Box, pack: Pack, name: str, talk: Talk, server: Server | None, met: Met) -> None:
+        self._box, self._pack, self._name = box, pack, name
+        self._rules = None if server is None else Rules(silence_ms=server.silence_ms)
+        self._reply_s = 0.0 if server is None else server.reply_s
+        self._met = met
         self._history: list[int] = list(range(pack.shared))
-        self._number = 0
+        self._generations = count()
+        self._left = list(talk.says)
+        self._job: _Job | None = None
 
-    def arrive(self, seconds: float) -> None:
-        """Begin the talk in so many seconds."""
-        self._box.clock.after(seconds, self._speak)
+    def begin(self) -> None:
+        self._box.talks_begin(1)
+        self._speak()
 
     def _speak(self) -> None:
-        shape = self._dice.choice(self._pack.shapes)
-        asked = Asked(shape, self._history + self._fresh(shape.asked))
-        if len(asked.keys) + shape.tokens >= self._pack.max_positions:
-            # As prompts are cut: the oldest turns go.
-            asked = Asked(shape, list(range(self._pack.shared)) + self._fresh(shape.asked))
-        self._box.clock.after(shape.speech_s if self._manner.speaks else 0.0, lambda: self._ended(asked))
-
-    def _fresh(self, count: int) -> list[int]:
-        """Keys that nobody else has."""
-        return [-self._dice.getrandbits(60) for _ in range(count)]
-
-    def _ended(self, asked: Asked) -> None:
-        heard = Heard(self._box.clock.now)
-        self._met.turns.append(heard)
-        self._box.clock.after(self._manner.heard_after_s, lambda: self._ask(asked, heard))
-
-    def _ask(self, asked: Asked, heard: Heard) -> None:
-        clock, listener = self._box.clock, Listener()
-        not_before = heard.at + self._manner.silence_s
-        waiting: list[float] = []
-
-        def hear(event: m.StageEvent) -> None:
-            if isinstance(event, m.AudioChunk) and len(event.samples):
-                waiting.append(len(event.samples) / event.sample_rate)
-                clock.after(max(0.0, not_before - clock.now), play)
-            elif isinstance(event, m.AudioDone):
-                clock.after(max(0.0, not_before - clock.now), over)
-
-        def play() -> None:
-            if heard.first_audio_s is None:
-                heard.first_audio_s = clock.now - heard.at
-            listener.hear(waiting.pop(0), clock.now)
-
-        def over() -> None:
-            heard.gaps = len(listener.underruns)
-            # The stub thinker's tokens are numbered.
-            self._history = asked.keys + list(range(asked.shape.tokens))
-            clock.after(max(0.0, listener.dry_at() - clock.now), self._think)
-
-        self._number += 1
-        self._box.submit(TurnId(self._name, str(self._number)), asked, hear)
-
-    def _think(self) -> None:
-        if self._number == self._manner.turns:
-            self.done = True
+        if not self._left:
+            self._box.talks_begin(-1)
             return
-        self._box.clock.after(self._dice.uniform(*self._manner.think_s), self._speak)
+        said, clock = self._left.pop(0), self._box.clock
+        asked = self._asked(said.shape)
+        if self._rules is None:
+            plan, speech_s = ((0.0, Then.ANSWER),), 0.0
+        else:
+            plan, speech_s = steps(said.shape, self._rules), said.shape.speech_s
+        heard = Heard(clock.now + speech_s, said.shape.question)
+        self._met.turns.append(heard)
+        for at, then in plan:
+            clock.after(max(0.0, speech_s + at), lambda then=then: self._follow(then, said, asked, heard))
+
+    def _asked(self, shape: Shape) -> Asked:
+        keys = self._history + _keys(shape, shape.asked, "asked")
+        if len(keys) + shape.tokens >= self._pack.max_positions:
+            # As prompts are cut: the oldest turns go.
+            keys = list(range(self._pack.shared)) + _keys(shape, shape.asked, "asked")
+        return Asked(shape, keys, _keys(shape, shape.tokens, "says"))
+
+    def _follow(self, then: Then, said: Said, asked: Asked, heard: Heard) -> None:
+        """What the server does with what it hears."""
+        if then is not Then.ANSWER or self._job is None:
+            self._drop()
+        if then is Then.DROP:
+            return
+        if self._job is None:
+            self._job = self._submit(said, asked, heard)
+        if then is Then.ANSWER:
+            self._box.clock.after(self._reply_s, self._job.let_out)
+
+    def _submit(self, said: Said, asked: Asked, heard: Heard) -> "_Job":
+        turn = TurnId(self._name, str(len(self._left)), next(self._generations))
+        job = _Job(self._box, turn, heard, lambda: self._heard_out(said, asked))
+        heard.stages = self._box.submit(turn, asked, job.hear)
+        return job
+
+    def _drop(self) -> None:
+        if self._job is not None:
+            self._job.drop()
+            self._job = None
+
+    def _heard_out(self, said: Said, asked: Asked) -> None:
+        self._job = None
+        self._history = asked.keys + asked.says
+        self._box.clock.after(said.think_s, self._speak)
 
 
-def crowd(box: Box, pack: Pack, people: int, manner: Manner, seed: int = 0, most_s: float = 600.0) -> Met:
-    """`people` talks at once, until all are over or `most_s` have passed."""
-    met = Met(people)
-    persons = [
-        Person(box, pack, f"{seed}-{number}", manner, random.Random(1000 * seed + number), met)
-        for number in range(people)
-    ]
-    dice = random.Random(seed)
-    for person in persons:
-        person.arrive(dice.uniform(0, manner.arrive_within_s))
+class _Job:
+    """The work on one question, whose sound waits until it is let out."""
+
+    def __init__(self, box: Box, turn: TurnId, heard: Heard, over: Callable[[], None]) -> None:
+        self.turn = turn
+        self._box, self._heard, self._over = box, heard, over
+        self._listener = Listener()
+        self._dropped = False
+        self._held: list[m.StageEvent] | None = []
+
+    def hear(self, event: m.StageEvent) -> None:
+        """The pipeline made something."""
+        if self._held is not None:
+            self._held.append(event)
+        elif isinstance(event, m.AudioChunk) and len(event.samples):
+            self._play(len(event.samples) / event.sample_rate)
+        elif isinstance(event, m.AudioDone):
+            self._end()
+
+    def drop(self) -> None:
+        """It was not the whole question: nothing of it counts."""
+        self._dropped = True
+        self._heard.first_audio_s = None
+        self._box.cancel(self.turn)
+
+    def let_out(self) -> None:
+        """What there is, and all that comes."""
+        if self._dropped:
+            return
+        held, self._held = self._held or [], None
+        for event in held:
+            self.hear(event)
+
+    def _play(self, seconds: float) -> None:
+        now, heard = self._box.clock.now, self._heard
+        if heard.first_audio_s is None:
+            heard.first_audio_s = now - heard.at
+        self._listener.hear(seconds, now)
+
+    def _end(self) -> None:
+        now = self._box.clock.now
+        ends = max(now, self._listener.dry_at())
+        self._box.clock.after(ends - now, self._heard_out)
+
+    def _heard_out(self) -> None:
+        if not self._dropped:
+            self._heard.gaps = len(self._listener.underruns)
+            self._heard.ended = self._box.clock.now
+            self._over()
+
+
+_fresh = count(1)
+
+
+def _keys(shape: Shape, number: int, what: str) -> list[int]:
+    """Of `number` positions; of a question that has no name, keys that nobody else has."""
+    name = shape.question or f"#{next(_fresh)}"
+    first = int.from_bytes(blake2b(f"{what} {name}".encode(), digest_size=6).digest(), "big") << 16
+    return list(range(first, first + number))
+
+
+def follow(box: Box, pack: Pack, crowd: Sequence[Talk], server: Server | None, most_s: float = 600.0) -> Met:
+    """Let everybody say what they have to say, until all is answered or `most_s` have passed. Without a
+    `server` each question is given whole, at once."""
+    met = Met(len(crowd))
+    for number, talk in enumerate(crowd):
+        person = _Person(box, pack, str(number), talk, server, met)
+        box.clock.after(talk.arrives_s, person.begin)
     box.clock.run(box.clock.now + most_s)
     return met
 

@@ -56,7 +56,7 @@ WINDOW_S = 0.32e-3
 """code2wav: a window of 25 frames with 25 before it."""
 ENCODER_BYTES = 1.3e9
 _CPU_S = 2e-3
-"""Preprocessing of a question, on one core."""
+"""Preprocessing of a question, on one core; and as much again to put its prompt together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,16 @@ class ByteLimits:
     def preprocessing(self, inputs: int, speech_s: float) -> float:
         return _CPU_S * inputs
 
-    def audio_encoder(self, recordings: int, speech_s: float) -> float:
+    def audio_encoder(self, recordings: int, words: int, speech_s: float) -> float:
         return (ENCODER_BYTES / BANDWIDTH + 2e-4 * speech_s) / self.thinker_share
 
-    def thinker(self, decodes: int, prefilled: int) -> float:
+    def assemble(self) -> float:
+        return _CPU_S
+
+    def thinker(self, decodes: int, prefilled: int, judged: int) -> float:
         return _limit(THINKER, decodes + prefilled) / self.thinker_share
 
-    def talker(self, states: int, begun: int, frames: int) -> float:
+    def talker(self, states: int, begun: int, whole: int, frames: int) -> float:
         return (_limit(TALKER, states) + PREDICTOR_BYTES / BANDWIDTH) / self.talker_share
 
     def code2wav(self, windows: int, frames: int) -> float:
@@ -104,7 +107,7 @@ def from_report(path: Path) -> ByteLimits:
         return ByteLimits(
             thinker_share=_share(_limit(THINKER, 1), figures["thinker step, batch 1"]),
             talker_share=_share(
-                ByteLimits(talker_share=1.0).talker(1, 0, 1), figures["talker frame, batch 1"]
+                ByteLimits(talker_share=1.0).talker(1, 0, 0, 1), figures["talker frame, batch 1"]
             ),
             window_share=_share(WINDOW_S / 2, figures["code2wav window of 25 frames"]),
             measured=told["device"],

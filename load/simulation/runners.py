@@ -38,10 +38,12 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One turn to be answered. `keys`: of its prompt's positions; equal beginnings are computed once."""
+    """One turn to be answered. `keys`: of its prompt's positions; equal beginnings are computed once.
+    `says`: of the answer's tokens."""
 
     shape: Shape
     keys: list[int]
+    says: list[int]
 
 
 Lookup = Callable[[TurnId], Asked]
@@ -79,7 +81,9 @@ class AudioEncoder(_Silent):
 
     def run(self, batch: Sequence[StageInput]) -> list[list[m.EdgePayload | m.StageEvent]]:
         heard = [item.payload for item in batch if isinstance(item.payload, m.MelFrames)]
-        self.meter.seconds += self.costs.audio_encoder(len(heard), sum(mel.seconds for mel in heard))
+        words = max(self.asked(item.turn).shape.heard for item in batch)
+        seconds = sum(mel.seconds for mel in heard)
+        self.meter.seconds += self.costs.audio_encoder(len(heard), words, seconds)
         return [[m.Embeddings(mel.media, _NOTHING), m.Transcript("")] for mel in heard]
 
 
@@ -96,29 +100,45 @@ class Thinker(_Silent):
         self.max_positions = pack.max_positions
 
     def assemble(self, inputs: PromptInputs) -> Prompt | NoAnswer:
-        asked = self.asked(inputs.turn)
-        return self._prompt(asked.keys, asked.shape.tokens)
+        self.meter.seconds += self.costs.assemble()
+        return self._prompt(self.asked(inputs.turn))
 
     def openings(self) -> Sequence[Prompt]:
-        return [self._prompt(list(range(self.pack.shared)), 1)] if self.pack.shared else []
+        opening = Asked(Shape(0.0, 0, 1, (), ruled=True), list(range(self.pack.shared)), [0])
+        return [self._prompt(opening)] if self.pack.shared else []
 
     def step(self, batch: Sequence[SequenceStep]) -> list[StepOutput]:
         decodes = sum(bool(step.outputs) and step.count == 1 for step in batch)
         rest = sum(step.count for step in batch) - decodes
-        self.meter.seconds += self.costs.thinker(decodes, rest)
+        self.meter.seconds += self.costs.thinker(decodes, rest, sum(map(_judged, batch)))
         return [self._output(step) for step in batch]
 
     def close(self, prompt: Prompt) -> None:
         return None
 
-    def _prompt(self, keys: list[int], tokens: int) -> Prompt:
-        return Prompt(keys, m.PromptParams(), m.Sampling(), max_tokens=tokens, eos_ids=frozenset())
+    def _prompt(self, asked: Asked) -> Prompt:
+        most = asked.shape.tokens
+        return Prompt(asked.keys, m.PromptParams(), m.Sampling(), most, eos_ids=frozenset(), state=asked)
 
     def _output(self, step: SequenceStep) -> StepOutput:
         if not step.sample:
             return StepOutput()
-        last = len(step.outputs) + 1 >= step.prompt.max_tokens
-        return StepOutput(len(step.outputs), _NOTHING[0], finish_reason="stop" if last else None)
+        place, asked = len(step.outputs), _asked(step.prompt)
+        last = place + 1 >= step.prompt.max_tokens
+        return StepOutput(asked.says[place], _NOTHING[0], finish_reason="stop" if last else None)
+
+
+def _judged(step: SequenceStep) -> int:
+    """Rows of which it is asked what is likely next: the words of the question, and the last for a token."""
+    shape = _asked(step.prompt).shape
+    if shape.ruled:
+        return 0
+    return int(step.sample) + (0 if step.outputs else min(step.count - 1, shape.heard))
+
+
+def _asked(prompt: Prompt) -> Asked:
+    assert isinstance(prompt.state, Asked)
+    return prompt.state
 
 
 class Decoder(_Silent):
@@ -151,6 +171,12 @@ class _Talker(_Silent):
 
     def open(self, turn: TurnId) -> object:
         return _Voice(self.asked(turn).shape)
+
+    def park(self, state: object) -> None:
+        return None
+
+    def unpark(self, state: object) -> None:
+        return None
 
     def feed(self, state: object, payload: m.EdgePayload) -> None:
         voice = _voice(state)
@@ -195,7 +221,8 @@ class ClauseTalker(_Talker):
             clause = voice.shape.clauses[voice.spoken]
             end = min(clause.frames, self.FIRST_PART) if voice.frames == 0 else clause.frames
             made = end - voice.given
-            self.meter.seconds += self.costs.talker(1, int(voice.given == 0), made)
+            begun = 0 if voice.given else clause.frames
+            self.meter.seconds += self.costs.talker(1, int(begun > 0), begun, made)
             voice.frames += made
             over = end == clause.frames
             voice.given, voice.spoken = (0, voice.spoken + 1) if over else (end, voice.spoken)
@@ -214,7 +241,7 @@ class FrameTalker(_Talker):
         return voice.prompted and (voice.text_over or voice.fed > voice.frames)
 
     def step(self, states: Sequence[object]) -> list[TalkerOutput]:
-        self.meter.seconds += self.costs.talker(len(states), 0, len(states))
+        self.meter.seconds += self.costs.talker(len(states), 0, 0, len(states))
         return [self._advance(_voice(state)) for state in states]
 
     def _advance(self, voice: _Voice) -> TalkerOutput:

@@ -10,13 +10,30 @@ class Clause(msgspec.Struct, frozen=True):
     frames: int
 
 
+class Stretch(msgspec.Struct, frozen=True):
+    """`frames` of 20 ms, each of which adds `silent_ms` of silence (0: speech)."""
+
+    frames: int
+    silent_ms: int
+
+
 class Shape(msgspec.Struct, frozen=True):
-    """One turn. `asked`: prompt positions that the question adds; `tokens`: of the answer."""
+    """One turn. `speech_s`: of the question; `heard`: tokens of its words; `asked`: prompt positions that it
+    adds; `tokens`: of the answer, with the one that ends it. `ruled`: a rule gives them, and the model is not
+    asked which it finds likely. `question`: turns of one name have the same words and the same answer, so
+    that the prefix cache finds them again; "": words that nobody has said before. `later`: not the first of
+    its talk. `listened`: what the voice
+    detector says of its frames, from the first word on to beyond the last. Empty: nothing is known of it."""
 
     speech_s: float
     asked: int
     tokens: int
     clauses: tuple[Clause, ...]
+    heard: int = 0
+    ruled: bool = False
+    question: str = ""
+    later: bool = False
+    listened: tuple[Stretch, ...] = ()
 
     @property
     def frames(self) -> int:
@@ -26,8 +43,8 @@ class Shape(msgspec.Struct, frozen=True):
 class Pack(msgspec.Struct, frozen=True):
     """What does not depend on the turn. `shared`: positions that every prompt begins with, computed once.
     `frame_s`: of a frame. `pages` of `page_size` positions, and `max_positions` of one prompt and answer.
-    `context`: frames on either side of a window that are decoded with it; `last_context`: on the right.
-    `states`: most turns that are spoken at once. `codes`: a talker of frames, one a step, not of clauses."""
+    `left_context`, `right_context`: frames on either side of a window that are decoded with it. `states`:
+    most turns that are spoken at once. `codes`: a talker of frames, one a step, not of clauses."""
 
     name: str
     shared: int
@@ -47,4 +64,4 @@ class Pack(msgspec.Struct, frozen=True):
 def spoken(words: float, tokens: int, frame_s: float, speech_s: float, asked: int) -> Shape:
     """A turn of a talker that makes `words` words a second out of `tokens` tokens, in one segment."""
     frames = round(tokens / words / frame_s)
-    return Shape(speech_s, asked, tokens, (Clause(tokens, frames),))
+    return Shape(speech_s, asked, tokens, (Clause(tokens, frames),), heard=asked)

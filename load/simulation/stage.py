@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from load.simulation.clock import Clock, Processor
+from load.simulation.costs import COLD_AFTER_S
 from load.simulation.runners import Meter
 from voice_app import messages as m
 from voice_app.errors import VoiceAppError
@@ -29,11 +30,16 @@ class Edges(Protocol):
         """Those of the turn's streams that leave the stage."""
         ...
 
+    def worked(self, source: "SimulatedStage", turn: TurnId, seconds: float) -> None:
+        """The turn was in a call of so many seconds."""
+        ...
+
     def failed(self, turn: TurnId, error: VoiceAppError) -> None: ...
 
 
 class SimulatedStage:
-    """`step_s`: what a step costs beside its model call. The outbox of its scheduler is itself."""
+    """`step_s`: what a step costs beside its model call. `crowded`: how many times as long it takes while
+    other jobs are at work, `cold_s`: how much more after a rest. The outbox of its scheduler is itself."""
 
     def __init__(
         self,
@@ -45,6 +51,8 @@ class SimulatedStage:
         processor: Processor,
         clock: Clock,
         step_s: float,
+        crowded: float = 1.0,
+        cold_s: float = 0.0,
     ) -> None:
         self.stage = stage
         self.node = node
@@ -56,9 +64,17 @@ class SimulatedStage:
         self._processor = processor
         self._clock = clock
         self._step_s = step_s
+        self._crowded = crowded
+        self._cold_s = cold_s
+        self._rests_since = -COLD_AFTER_S
         self._mail: list[StageInput] = []
         self._made: list[tuple[TurnId, Emitted]] = []
+        self._called: set[TurnId] = set()
+        """The turns that the step under way makes calls for."""
+        self._began = 0.0
         self._over: set[TurnId] = set()
+        self._known: set[TurnId] = set()
+        self._met: list[TurnId] = []
         self._working = False
         self._planned = False
         self._scheduler = make(self)
@@ -66,6 +82,9 @@ class SimulatedStage:
 
     def deliver(self, item: StageInput) -> None:
         """A payload arrived."""
+        if item.turn not in self._known:
+            self._known.add(item.turn)
+            self._met.append(item.turn)
         self._mail.append(item)
         self.wake()
 
@@ -79,10 +98,17 @@ class SimulatedStage:
     def forget(self, turn: TurnId) -> None:
         """The turn is over everywhere."""
         self._over.discard(turn)
+        self._known.discard(turn)
+        self._mail = [item for item in self._mail if item.turn != turn]
         self._scheduler.cancel(turn)
 
     def load(self) -> SchedulerLoad:
         return self._scheduler.load()
+
+    def take_met(self) -> list[TurnId]:
+        """The turns that came for the first time since this was last asked."""
+        met, self._met = self._met, []
+        return met
 
     def _step(self) -> None:
         self._planned = False
@@ -96,12 +122,14 @@ class SimulatedStage:
                 self._scheduler.receive(item)
         more = self._scheduler.step()
         seconds = self._meter.take()
-        if seconds or self._made:
+        if seconds or self._made or more:
             self.steps += 1
+            if seconds and self._clock.now - self._rests_since >= COLD_AFTER_S:
+                seconds += self._cold_s
             seconds += self._step_s
             self.busy_s += seconds
-            self._working = True
-            self._processor.work(max(seconds, LEAST_S), self._done)
+            self._working, self._began = True, self._clock.now
+            self._processor.work(max(seconds, LEAST_S), self._done, self._crowded)
             return
         wait = None if more else self._scheduler.wake_after()
         if wait is not None:
@@ -109,6 +137,10 @@ class SimulatedStage:
 
     def _done(self) -> None:
         self._working = False
+        self._rests_since = self._clock.now
+        called, self._called = self._called, set()
+        for turn in called:
+            self._edges.worked(self, turn, self._clock.now - self._began)
         made, self._made = self._made, []
         for turn, payload in made:
             self._edges.send(self, turn, payload)
@@ -130,4 +162,5 @@ class SimulatedStage:
         self._over.add(turn)
 
     def charge(self, turns: Sequence[TurnId], seconds: float) -> None:
-        return None
+        # The step is chosen in no time: what it takes is known when it is done.
+        self._called.update(turns)

@@ -5,12 +5,14 @@ import pytest
 
 from load.simulation.box import Box, Machine
 from load.simulation.clock import Clock, Processor
-from load.simulation.costs import Line, Measured
-from load.simulation.people import Manner, crowd
-from load.simulation.shapes import Clause, Pack, Shape
+from load.simulation.costs import Around, Line, Measured, Service
+from load.simulation.listening import Then, steps
+from load.simulation.people import Manner, Met, Said, Server, Talk, burst, follow, talks
+from load.simulation.shapes import Clause, Pack, Shape, Stretch
 from voice_app.messages import Stage
+from voice_app.server.session.turns import Rules
 
-SHAPE = Shape(speech_s=2.0, asked=10, tokens=4, clauses=(Clause(2, 100), Clause(4, 100)))
+SHAPE = Shape(speech_s=2.0, asked=10, tokens=4, clauses=(Clause(2, 100), Clause(4, 100)), heard=8)
 PACK = Pack(
     name="toy",
     shared=32,
@@ -29,23 +31,50 @@ PACK = Pack(
 COSTS = Measured(
     machine={},
     cores=2,
-    crowded=1.0,
-    step_s=0.0,
-    preprocessing_line=Line(0.010, (0.0, 0.0)),
-    audio_encoder_line=Line(0.100, (0.0, 0.0)),
-    thinker_line=Line(0.020, (0.0, 0.0)),
-    talker_line=Line(0.030, (0.0, 0.0)),
-    code2wav_line=Line(0.005, (0.0, 0.0)),
+    around=Around(step_s=0.0, hop_s=0.0),
+    assemble_s=0.0,
+    stages={
+        Stage.PREPROCESSING: Service(Line(0.010, (0.0, 0.0))),
+        Stage.AUDIO_ENCODER: Service(Line(0.100, (0.0, 0.0))),
+        Stage.THINKER: Service(Line(0.020, (0.0, 0.0, 0.0))),
+        Stage.TALKER_AR: Service(Line(0.030, (0.0, 0.0, 0.0))),
+        Stage.CODE2WAV: Service(Line(0.005, (0.0, 0.0))),
+    },
     pack=PACK,
 )
+ALL_HERE: dict[Stage, tuple[str, ...]] = dict.fromkeys(Stage, ("cpu",))
+ALONE_S = 0.185
+"""Milliseconds: preprocessing 10, recognition 100, prefill and a decode 2 x 20, a part of a clause 30, and a
+window 5."""
 
 
-def met(people: int, cores: float = 2.0, costs: Measured = COSTS):
-    clock = Clock()
-    box = Box(PACK, costs, Machine({"cpu": (cores, 1.0)}, dict.fromkeys(Stage, ("cpu",))), clock)
-    found = crowd(box, PACK, people, Manner(turns=2))
+def costs(stage: Stage, service: Service) -> Measured:
+    return msgspec.structs.replace(COSTS, stages={**COSTS.stages, stage: service})
+
+
+def machine(of: Measured = COSTS, cores: float = 8.0, step_s: float = 0.0) -> Machine:
+    return Machine({"cpu": cores}, ALL_HERE, services=of.stages, step_s=step_s)
+
+
+def met(
+    crowd: list[Talk], of: Measured = COSTS, where: Machine | None = None, server: Server | None = None
+) -> Met:
+    box = Box(PACK, of, where or machine(of), Clock())
+    found = follow(box, PACK, crowd, server)
     assert not box.errors
     return found
+
+
+def people(count: int) -> list[Talk]:
+    return talks(PACK, count, Manner(turns=2), seed=0)
+
+
+def one(shape: Shape = SHAPE, turns: int = 1) -> list[Talk]:
+    return [Talk(0.0, (Said(shape, 0.5),) * turns)]
+
+
+def first_audio(found: Met) -> list[float]:
+    return [turn.first_audio_s for turn in found.turns if turn.first_audio_s is not None]
 
 
 def test_what_is_due_at_once_happens_in_order():
@@ -63,9 +92,9 @@ def test_what_is_due_at_once_happens_in_order():
 )
 def test_cores_are_shared(cores: float, crowded: float, ends: list[float]):
     clock, done = Clock(), []
-    processor = Processor(clock, cores, crowded)
+    processor = Processor(clock, cores)
     for _ in ends:
-        processor.work(1.0, lambda: done.append(clock.now))
+        processor.work(1.0, lambda: done.append(clock.now), crowded)
     clock.run(until=10.0)
     assert done == pytest.approx(ends)
 
@@ -80,21 +109,97 @@ def test_a_job_that_comes_later_takes_its_share_from_then_on():
     assert processor.busy_s == pytest.approx(1.25)
 
 
+def test_what_is_given_away_is_not_there():
+    clock, done = Clock(), []
+    processor = Processor(clock, 2.0)
+    processor.give_away(1.5)
+    processor.work(1.0, lambda: done.append(clock.now))
+    clock.run(until=10.0)
+    assert done == pytest.approx([2.0])
+    assert processor.busy_s == pytest.approx(4.0)
+
+
 def test_one_turn_alone_takes_the_sum_of_its_stages():
-    # Milliseconds: preprocessing 10, recognition 100, prefill and a decode 2 x 20, a part of a clause 30, and
-    # a window 5.
-    turns = met(people=1, cores=8.0).turns
-    assert len(turns) == 2
-    assert turns[0].first_audio_s == pytest.approx(0.185, abs=1e-4)
-    assert not turns[0].gaps
+    found = met(one(turns=2))
+    assert first_audio(found) == pytest.approx([ALONE_S, ALONE_S], abs=1e-4)
+    assert not found.gaps
 
 
 def test_more_people_wait_longer_and_more_cores_help():
-    one, many = met(1).percentile(95), met(12).percentile(95)
-    assert many > 1.2 * one
-    assert met(12, cores=12.0).percentile(95) < many
+    here = machine(cores=2.0)
+    alone, many = (met(people(count), where=here).percentile(95) for count in (1, 12))
+    assert many > 1.2 * alone
+    assert met(people(12), where=machine(cores=12.0)).percentile(95) < many
 
 
 def test_a_voice_slower_than_speech_leaves_gaps():
-    slow = Line(0.0, (0.0, 0.02))  # 20 ms a frame of 10 ms
-    assert met(1, costs=msgspec.structs.replace(COSTS, code2wav_line=slow)).gaps == 2
+    slow = costs(Stage.CODE2WAV, Service(Line(0.0, (0.0, 0.02))))  # 20 ms a frame of 10 ms
+    assert met(one(turns=2), slow).gaps == 2
+
+
+def test_steps_and_hops_cost_what_they_cost():
+    """On the way to the first sound: six steps, two of them the thinker's, and three hops: in, to the talker,
+    and out."""
+    workers = {stage: "voice" if stage in (Stage.TALKER_AR, Stage.CODE2WAV) else "text" for stage in Stage}
+    hopping = Machine({"cpu": 8.0}, ALL_HERE, workers=workers, hop_s=0.001)
+    assert first_audio(met(one(), where=hopping)) == pytest.approx([ALONE_S + 0.003], abs=1e-4)
+    assert first_audio(met(one(), where=machine(step_s=0.001))) == pytest.approx([ALONE_S + 0.006], abs=1e-4)
+
+
+def test_the_first_call_after_a_rest_is_slow():
+    cold = costs(Stage.AUDIO_ENCODER, Service(Line(0.1, (0.0, 0.0)), cold_s=0.05))
+    found = met([Talk(arrives_s, one()[0].says) for arrives_s in (0.0, 0.8, 9.0)], cold)
+    assert first_audio(found) == pytest.approx([ALONE_S + 0.05, ALONE_S, ALONE_S + 0.05], abs=1e-4)
+
+
+def test_the_same_question_is_computed_once():
+    prefill = costs(Stage.THINKER, Service(Line(0.0, (0.0, 0.001, 0.0))))
+    new = msgspec.structs.replace(SHAPE, asked=33)
+    named = msgspec.structs.replace(new, question="q")
+
+    def twice(shape: Shape) -> list[float]:
+        return first_audio(met([*one(shape), Talk(9.0, one(shape)[0].says)], prefill))
+
+    assert twice(new)[1] == pytest.approx(twice(new)[0])
+    # Two pages of 16 are found again; the last position is always computed.
+    assert twice(named)[0] - twice(named)[1] == pytest.approx(0.032, abs=1e-4)
+
+
+LISTENED = (Stretch(50, 0), Stretch(10, 20), Stretch(40, 0), Stretch(30, 20))
+"""Two seconds of speech with a pause of 200 ms in it."""
+HESITANT = msgspec.structs.replace(SHAPE, listened=LISTENED)
+
+
+def test_a_server_begins_early_drops_and_begins_again():
+    found = steps(HESITANT, Rules(silence_ms=500, speculate_ms=160))
+    assert [(round(at, 3), then) for at, then in found] == [
+        (-0.86, Then.BEGIN),
+        (-0.78, Then.DROP),
+        (0.14, Then.BEGIN),
+        (0.48, Then.ANSWER),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("silence_ms", "first_s"),
+    [
+        (500, 0.48 + 0.002),  # All of the work is done while it is silent.
+        (300, 0.14 + ALONE_S),
+    ],
+)
+def test_the_silence_hides_the_work(silence_ms: int, first_s: float):
+    found = met(one(HESITANT), server=Server(silence_ms, reply_s=0.002))
+    assert first_audio(found) == pytest.approx([first_s], abs=1e-4)
+
+
+def test_half_a_question_that_was_answered_is_dropped():
+    """The pause ends the turn: the work on it is in vain, and what counts is the answer to the whole."""
+    found = met(one(HESITANT), server=Server(silence_ms=200))
+    assert first_audio(found) == pytest.approx([0.14 + ALONE_S], abs=1e-4)
+
+
+def test_a_burst_ends_its_questions_within_its_time():
+    found = met(burst(PACK, 20, 1.0, seed=1), server=Server(200))
+    ends = [turn.at for turn in found.turns]
+    assert len(ends) == 20
+    assert max(ends) - min(ends) <= 1.0

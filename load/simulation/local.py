@@ -1,0 +1,23 @@
+"""The local pack's machine: all stages share its cores."""
+
+from load.simulation.box import Machine
+from load.simulation.costs import Measured
+from voice_app.messages import Stage
+from voice_app.pipeline import layout
+
+
+def local_machine(
+    costs: Measured, cores: int | None = None, *, served: bool = True, callers: bool = False
+) -> Machine:
+    """The machine that was measured, with the layout `cpu`: all stages share its cores, with the server if
+    there is one (`served`), and with the callers where they are on the same machine."""
+    around, places = costs.around, layout.load("cpu")
+    return Machine(
+        processors={"cpu": float(cores or costs.cores)},
+        places=dict.fromkeys(Stage, ("cpu",)),
+        workers={stage: at[0].worker for stage, at in places.items()},
+        step_s=around.step_s,
+        hop_s=around.hop_s,
+        services=costs.stages,
+        talk_cores=served * around.server_cores + callers * around.callers_cores,
+    )

@@ -1,0 +1,180 @@
+"""The calls of a pack's runners, timed, with what was in each; and the line through them."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+from scipy.optimize import nnls
+
+from load.simulation.costs import Line
+from voice_app import messages as m
+from voice_app.messages import Stage
+from voice_app.models.local.engine_onnx import OnnxEngine
+from voice_app.schedulers.base import (
+    AnyRunner,
+    NoAnswer,
+    Prompt,
+    PromptInputs,
+    SequenceStep,
+    StageInput,
+    WaveWindow,
+)
+
+METHODS = {
+    Stage.PREPROCESSING: "run",
+    Stage.AUDIO_ENCODER: "run",
+    Stage.THINKER: "step",
+    Stage.TALKER_AR: "step",
+    Stage.CODE2WAV: "decode",
+}
+"""The stages whose calls are timed, and the method that is the call."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One call of a runner: what was in it, and seconds."""
+
+    amounts: tuple[float, ...]
+    seconds: float
+
+
+@dataclass(slots=True)
+class Calls:
+    """Of all stages, since the last `clear`."""
+
+    by_stage: dict[Stage, list[Call]] = field(default_factory=lambda: {stage: [] for stage in METHODS})
+    assembled_s: list[float] = field(default_factory=list)
+    """Seconds of each prompt that the thinker put together."""
+    _judged: int = 0
+    """Rows of which the engine was asked what is likely next, since the last step."""
+    _speaking: dict[int, int] = field(default_factory=dict)
+    """Turns whose clause under way was given in part, and by which of the talker's calls."""
+
+    def clear(self) -> None:
+        self.assembled_s.clear()
+        for some in self.by_stage.values():
+            some.clear()
+
+    def copy(self) -> dict[Stage, list[Call]]:
+        return {stage: [*some] for stage, some in self.by_stage.items()}
+
+    def timed(self, stage: Stage, runner: AnyRunner) -> AnyRunner:
+        """`runner`, whose calls are noted from now on."""
+        if stage not in METHODS:
+            return runner
+        name = METHODS[stage]
+        call, some, amounts = (
+            vars(type(runner))[name].__get__(runner),
+            self.by_stage[stage],
+            self._amounts()[stage],
+        )
+
+        def timed(batch: Sequence[Any]) -> Sequence[Any]:
+            begin = time.perf_counter()
+            results = call(batch)
+            seconds = time.perf_counter() - begin
+            some.append(Call(amounts(batch, results), seconds))
+            return results
+
+        vars(runner)[name] = timed
+        if stage is Stage.THINKER:
+            self._time_assembling(runner)
+        return runner
+
+    def _time_assembling(self, runner: AnyRunner) -> None:
+        assemble = vars(type(runner))["assemble"].__get__(runner)
+
+        def timed(inputs: PromptInputs) -> Prompt | NoAnswer:
+            begin = time.perf_counter()
+            prompt = assemble(inputs)
+            self.assembled_s.append(time.perf_counter() - begin)
+            return prompt
+
+        vars(runner)["assemble"] = timed
+
+    def count_judged(self) -> None:
+        """Let every engine of this process tell how many rows it judges."""
+        judge = OnnxEngine.logits
+
+        def counted(engine: OnnxEngine, hidden: np.ndarray) -> np.ndarray:
+            self._judged += len(hidden)
+            return judge(engine, hidden)
+
+        type.__setattr__(OnnxEngine, "logits", counted)
+
+    # ------------------------------------------------------------------------------------ what is in a call
+
+    def _amounts(self) -> dict[Stage, Callable[[Sequence[Any], Sequence[Any]], tuple[float, ...]]]:
+        """As `Costs` counts them."""
+        return {
+            Stage.PREPROCESSING: _prepared,
+            Stage.AUDIO_ENCODER: _heard,
+            Stage.THINKER: self._thought,
+            Stage.TALKER_AR: self._spoken,
+            Stage.CODE2WAV: _decoded,
+        }
+
+    def _thought(self, batch: Sequence[SequenceStep], _: Sequence[Any]) -> tuple[float, ...]:
+        decodes = sum(bool(step.outputs) and step.count == 1 for step in batch)
+        judged, self._judged = self._judged, 0
+        return decodes, sum(step.count for step in batch) - decodes, judged
+
+    def _spoken(self, states: Sequence[Any], results: Sequence[Any]) -> tuple[float, ...]:
+        """Of a clause that is given in two parts its length is known with the second: filled in then."""
+        begun = whole = frames = 0
+        for state, result in zip(states, results, strict=True):
+            if result.frames is None or not len(result.frames.frames):
+                continue
+            made = len(result.frames.frames)
+            frames += made
+            earlier = self._speaking.pop(id(state), None)
+            if earlier is None:
+                begun, whole = begun + 1, whole + made
+            else:
+                self._lengthen(earlier, made)
+            if not result.frames.segment_end:
+                self._speaking[id(state)] = len(self.by_stage[Stage.TALKER_AR])
+        return begun, whole, frames
+
+    def _lengthen(self, place: int, frames: int) -> None:
+        calls = self.by_stage[Stage.TALKER_AR]
+        begun, whole, made = calls[place].amounts
+        calls[place] = msgspec.structs.replace(calls[place], amounts=(begun, whole + frames, made))
+
+
+def _prepared(batch: Sequence[StageInput], _: Sequence[Any]) -> tuple[float, ...]:
+    parts = [
+        part
+        for item in batch
+        if isinstance(item.payload, m.TurnRequest)
+        for part in item.payload.messages[-1].parts
+        if isinstance(part, m.AudioPart)
+    ]
+    return len(batch), sum(len(part.samples) / part.sample_rate for part in parts)
+
+
+def _heard(batch: Sequence[StageInput], results: Sequence[Any]) -> tuple[float, ...]:
+    words = [len(p.ids) for result in results for p in result if isinstance(p, m.Embeddings)]
+    return len(batch), max(words)
+
+
+def _decoded(windows: Sequence[WaveWindow], _: Sequence[Any]) -> tuple[float, ...]:
+    return len(windows), sum(len(window.frames) for window in windows)
+
+
+def line(calls: Sequence[Call]) -> Line:
+    """The line through the calls, none of its numbers below 0, by what it misses in proportion. Calls with
+    nothing in them are left out."""
+    chosen = [call for call in calls if any(call.amounts)]
+    amounts = np.array([(1.0, *call.amounts) for call in chosen])
+    seconds = np.array([call.seconds for call in chosen])
+    base, *each = nnls(amounts / seconds[:, None], np.ones(len(chosen)))[0]
+    return Line(float(base), tuple(map(float, each)))
+
+
+def beyond(fit: Line, calls: Sequence[Call]) -> float:
+    """How many times as long as the line says the calls took, all together."""
+    chosen = [call for call in calls if any(call.amounts)]
+    return sum(call.seconds for call in chosen) / sum(fit(*call.amounts) for call in chosen)
