@@ -13,8 +13,11 @@ _READ = re.compile(
     r"|what (?:does it|does this|does that|do you) (?:say|read)(?: here| there)?"
     r"|what (?:text|words?|letters?)\b.*(?:see|there|here)"
 )
+_PLACE = r"(?:my|the|your|this) (?:hand|camera|picture|photo|image|table|desk)"
 _LOOK = re.compile(
-    r"what (?:(?:can|do) )?you see(?: now| here| there)?|what am i (?:holding|showing)\b.*"
+    r"what (?:(?:can|do) )?you see(?: now| here| there)?"
+    rf"(?: (?:in|on|through|in front of) (?:you|me|{_PLACE}))?(?: now)?"
+    r"|what am i (?:holding|showing)\b.*"
     r"|what is this(?: here)?"
     r"|what is (?:in|on) (?:my|the) (?:hand|camera|picture|photo|image|table|desk)|what do i have in my hand"
     r"|(?:look at this|can you see (?:this|me|it|that|what i am holding)).*"
