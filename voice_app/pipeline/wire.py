@@ -164,21 +164,21 @@ class Wire:
             return self._receive_far(timeout_s)
         if self._far is None:
             return self._receive_near(timeout_s)
-        # Both are asked, each first in turn. What waits in ZMQ's queue must be asked for before waiting: its
-        # descriptor tells only of what comes anew.
+        # Both are asked, each first in turn. ZMQ's queue must be found empty before waiting, past beats and
+        # whatever else is no message: its descriptor tells only of what comes after that.
         self._near_first = not self._near_first
         if self._near_first and (message := self._receive_near(0.0)) is not None:
             return message
-        return self._receive_far(0.0) or self._receive_near(timeout_s) or self._receive_far(0.0)
+        if (message := next(self._waiting_far(), None)) is not None:
+            return message
+        return self._receive_near(timeout_s) or next(self._waiting_far(), None)
 
     def waiting(self) -> Iterator[Control]:
         """All messages that are there, without waiting for more."""
         while self._near is not None and (data := self._near.receive(0.0)) is not None:
             if (message := self._understand(data)) is not None:
                 yield message
-        while self._far is not None and (data := self._next_far(0.0)) is not None:
-            if (message := self._understand_far(data)) is not None:
-                yield message
+        yield from self._waiting_far()
 
     def dropped(self, error: Exception) -> None:
         """A message made no sense: count it, log the first."""
@@ -250,6 +250,11 @@ class Wire:
     def _receive_far(self, timeout_s: float | None) -> Control | None:
         data = self._next_far(timeout_s)
         return None if data is None else self._understand_far(data)
+
+    def _waiting_far(self) -> Iterator[Control]:
+        while (data := self._next_far(0.0)) is not None:
+            if (message := self._understand_far(data)) is not None:
+                yield message
 
     def _next_far(self, timeout_s: float | None) -> Bytes | None:
         if self._far is None:
