@@ -215,9 +215,12 @@ class Peer:
         self._backlogs.add(self)
 
     def _connected(self) -> socket.socket | None:
-        connection = _new_socket()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         try:
+            connection = _new_socket()
+        except OSError:
+            return None  # Too many files are open: `flush` tries again.
+        try:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
             connection.connect(self._path)
         except OSError:
             connection.close()
