@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from voice_app.bench.lean_thinker import LeanLoop
 from voice_app.config import PackConfig
-from voice_app.messages import Embeddings, Media, Sampling
+from voice_app.messages import Embeddings, Media, Sampling, ToolSpec
 from voice_app.models.local.assets import ensure
 from voice_app.models.local.brain import PackagedBrain
 from voice_app.models.local.brain_weights import GgufBrain
@@ -314,6 +314,24 @@ def test_words_that_make_no_sense_are_not_answered(
 
 def test_speech_that_was_not_understood_is_asked_for_again(brain: PackagedBrain, thinker: Thinker) -> None:
     assert say(brain, thinker, "What do owls eat?", "Owls eat mice.", UNCLEAR).startswith("Sorry, I didn't")
+
+
+@pytest.mark.parametrize(("words", "called"), [("Call Ann.", True), (UNCLEAR, False)])
+def test_nothing_is_called_for_speech_that_was_not_understood(
+    brain: PackagedBrain, thinker: Thinker, words: str, called: bool
+) -> None:
+    schema = '{"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]}'
+    talks = Talks(thinker)
+    turn = talks.ask(
+        "one",
+        brain.frame.spans(by_turns(words)),
+        tools=(ToolSpec("call", "Call somebody", schema),),
+        tool_choice="required",
+    )
+    talks.run()
+    reply = talks.replies[turn]
+    assert reply.finish_reason == ("tool_call" if called else "stop")
+    assert brain.tokens.decode(reply.ids).startswith("Sorry, I didn't") is not called
 
 
 def test_an_answer_is_one_or_two_speakable_sentences(brain: PackagedBrain, thinker: Thinker) -> None:

@@ -17,6 +17,7 @@ from voice_app.messages import (
     StageEvent,
     TokenId,
     TokenVector,
+    ToolSpec,
     TurnId,
     Usage,
 )
@@ -74,10 +75,19 @@ class Talks:
         now: str | None = None,
         sampling: Sampling = DEFAULT,
         unsaid: str = "",
+        tools: tuple[ToolSpec, ...] = (),
+        tool_choice: str = "auto",
     ) -> TurnId:
         turn = TurnId(name, name)
         self.replies[turn] = Reply()
-        params = PromptParams(sampling=sampling, greedy=sampling == DEFAULT, now=now, unsaid=unsaid)
+        params = PromptParams(
+            sampling=sampling,
+            greedy=sampling == DEFAULT,
+            tools=tools,
+            tool_choice=tool_choice,
+            now=now,
+            unsaid=unsaid,
+        )
         for payload in (PromptIds(tuple(spans), params), *media):
             self.scheduler.receive(StageInput(turn, payload, speech=True))
         return turn

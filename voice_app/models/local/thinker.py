@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from voice_app.errors import InputError
-from voice_app.messages import PromptIds, PromptParams, Sampling, Span, TurnId
+from voice_app.messages import PromptIds, PromptParams, Sampling, Span, ToolCall, TurnId
 from voice_app.models.functions import plan
 from voice_app.models.local.ending import said_enough
 from voice_app.models.local.engine import Chunk, Engine
@@ -86,7 +86,7 @@ class Thinker:
             if _silent(turns):
                 if not params.unsaid:
                     return NoAnswer("silence")
-            elif call := demanded_call(turns[-1].words, params.tools, params.tool_choice):
+            elif call := _demanded(turns[-1].words, params):
                 return NoAnswer("tool_call", call)
         sampling = self._sampling(params.sampling, params.greedy)
         max_tokens = min(sampling.max_tokens or self._style.max_tokens, self._style.max_tokens)
@@ -233,6 +233,11 @@ def _answer(prompt: Prompt) -> _Answer:
 def _silent(turns: Sequence[UserTurn]) -> bool:
     """The user's last sound held no words."""
     return not turns or (turns[-1].spoke and not turns[-1].words)
+
+
+def _demanded(words: str, params: PromptParams) -> ToolCall | None:
+    """The call that the request demands; none of a user who was not understood, and is asked again."""
+    return None if words == UNCLEAR else demanded_call(words, params.tools, params.tool_choice)
 
 
 def _user_time(now: str | None) -> datetime:
