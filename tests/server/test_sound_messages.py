@@ -3,6 +3,7 @@
 import base64
 import json
 from typing import Any
+from uuid import UUID
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -72,4 +73,7 @@ def test_two_types_in_one_message():
 def test_sound_is_read_in_one_go():
     """Else the tests above compare the careful way with itself."""
     assert isinstance(client.parse(appended({"audio": "AAAA"})), client.Sound)
+    # As pipecat writes it: the id comes first.
+    first = {"event_id": str(UUID(int=7)), "type": "input_audio_buffer.append", "audio": "AAAA"}
+    assert isinstance(client.parse(json.dumps(first)), client.Sound)
     assert isinstance(client.parse(PADDING + appended({"audio": "AAAA"})), client.AudioAppend)

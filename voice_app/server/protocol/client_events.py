@@ -162,8 +162,9 @@ _ADAPTER: TypeAdapter[ClientEvent] = TypeAdapter(Annotated[ClientEvent, Field(di
 
 
 _SOUND = msgspec.json.Decoder(Sound)
-_HEAD = 64
-"""Characters within which a message of sound names its type, as clients write it."""
+_HEAD = 128
+"""Characters within which a message of sound names its type, as clients write it: some of them after an
+`event_id` that is a UUID."""
 
 
 def parse(data: str | bytes) -> ClientEvent | Sound:
