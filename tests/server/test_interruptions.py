@@ -3,7 +3,6 @@
 import base64
 import gc
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -228,10 +227,9 @@ class JudgedFrames(Microphone):
     def position_ms(self) -> int:
         return self._ms
 
-    def hear(self, data: bytes) -> Iterator[int]:
-        for byte in data:
-            self._ms += 20
-            yield 0 if byte else 20
+    def hear(self, data: bytes) -> list[int]:
+        self._ms += 20 * len(data)
+        return [0 if byte else 20 for byte in data]
 
     def cut(self, start_ms: int, end_ms: int) -> np.ndarray:
         return np.zeros(0, np.int16)
@@ -336,3 +334,19 @@ def test_only_the_turn_that_interrupted_resumes():
     t.speak(0.8)
     t.silence(3)
     assert t.requests[-1][1].unsaid == ""
+
+
+def test_what_a_turn_without_an_end_cut_off_is_not_resumed():
+    """Turn detection was switched off in the midst of it: later noise is no part of that turn."""
+    t = VirtualTalk(coughing, check=False)
+    t.speak(1)
+    t.silence(2)
+    t.speak(0.6)
+    assert outcomes(t) == ["interruption"]
+    t.update(audio={"input": {"turn_detection": None}})
+    t.update(audio={"input": {"turn_detection": {"type": "server_vad"}}})
+    asked = len(t.requests)
+    t.speak(0.8)
+    t.silence(3)
+    assert len(t.requests) > asked
+    assert not any(request.unsaid for _, request in t.requests)

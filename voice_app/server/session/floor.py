@@ -137,6 +137,7 @@ class Floor:
     def _do_one(self, action: turns.Action, now: float) -> None:
         match action:
             case turns.SpeechStarted(start_ms):
+                self._cut_off = None
                 self._context.send([events.speech_started(self.user_item, start_ms)])
                 self._look_early()
             case turns.Interrupt():
