@@ -162,6 +162,15 @@ def test_voices_of_other_services_are_the_packs_own(
     assert t.requests[-1][1].voice == given
 
 
+def test_a_voice_that_the_pack_has_is_not_taken_for_another_services():
+    settings = TalkSettings(voices=("Cherry", "default"), stand_in_voices=STAND_INS["local"])
+    t = VirtualTalk(answer, settings)
+    t.update(audio={"output": {"voice": "cherry"}})
+    t.say("Hello")
+    t.send("response.create")
+    assert t.requests[-1][1].voice == "cherry"
+
+
 @pytest.mark.parametrize("asked", ["joe", "JOE", "default", "alloy", "Marin", {"id": "cedar"}, ""])
 def test_a_voice_that_is_there_or_stands_for_it_is_taken(asked: str | dict[str, str]):
     settings = TalkSettings(voices=("en_US-joe-medium", "joe", "default"), stand_in_voices=STAND_INS["local"])

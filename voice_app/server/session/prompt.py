@@ -33,13 +33,20 @@ def request(
         turn=turn,
         messages=_newest_pictures(_messages(items, spec.instructions), settings.pictures_per_prompt),
         speech=spec.spoken,
-        voice=None if spec.voice.lower() in settings.stand_in_voices else spec.voice or None,
+        voice=_voice(spec.voice, settings),
         speed=spec.speed,
         sampling=msgspec.structs.replace(spec.sampling, max_tokens=limit),
         tools=spec.tools,
         tool_choice=spec.tool_choice,
         unsaid=unsaid,
     )
+
+
+def _voice(name: str, settings: TalkSettings) -> str | None:
+    """None: the pack's own, for no name and for one that the pack has not and another service has."""
+    known = {voice.lower() for voice in settings.voices}
+    stands_in = name.lower() in settings.stand_in_voices and name.lower() not in known
+    return None if stands_in else name or None
 
 
 def _messages(items: Iterable[Item], instructions: str) -> tuple[m.Message, ...]:
