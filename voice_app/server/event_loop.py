@@ -1,4 +1,4 @@
-"""The event loop that a server runs on: uvloop's, which takes a fifth off the front end's work
+"""The event loop that a server runs on: uvloop's, which takes about a seventh off the front end's work
 (docs/performance.md, "The front end"). Its clock counts whole milliseconds."""
 
 import asyncio
