@@ -114,8 +114,14 @@ def test_a_cough_does_not_interrupt():
 
 def test_how_long_speech_must_be_is_the_operators():
     """A cough that would pass begins a turn, and one that would begin a turn passes."""
-    for onset_ms, sound_s, told in ((40, 0.04, 1), (60, 0.04, 0), (200, 0.18, 0)):
-        t = talk(settings=TalkSettings(onset_ms=onset_ms))
+    for onset_ms, sound_s, told in (
+        (40, 0.04, 1),
+        (60, 0.04, 0),
+        (200, 0.18, 0),
+        (None, 0.12, 0),
+        (None, 0.14, 1),
+    ):
+        t = talk(settings=TalkSettings() if onset_ms is None else TalkSettings(onset_ms=onset_ms))
         t.speak(sound_s)
         t.silence(1)
         assert t.kinds.count("input_audio_buffer.speech_started") == told
@@ -125,7 +131,7 @@ def test_any_speech_interrupts_where_the_operator_says_so():
     t = VirtualTalk(answering(heard="Mm-hm."), TalkSettings(interrupt_ms=0))
     t.speak(1)
     t.silence(1.5)
-    t.speak(0.1)
+    t.speak(TalkSettings().onset_ms / 1000)
     t.silence(0.1)
     assert t.last("response.done")["response"]["status"] == "cancelled"
 

@@ -8,8 +8,10 @@ import webrtcvad
 
 from voice_app import audio
 from voice_app.server.protocol.config import AudioInput, PcmFormat, ServerVad
+from voice_app.server.session import turns
 from voice_app.server.session.microphone import Microphone
 from voice_app.server.session.vad import FRAME_MS, FRAME_SAMPLES, WebRtcDetector
+from voice_app.server.settings import TalkSettings
 
 SPOKEN = Path(__file__).parents[1] / "data" / "spoken"
 NAMES = ("fact-1-1", "fact-3-1", "fact-4-1", "fact-5-1", "fact-6-1", "fact-7-1", "fact-9-1", "chit-chat-2-1")
@@ -106,3 +108,44 @@ def test_the_microphone_tells_of_the_hidden_silence_once():
     assert sum(silent_ms > FRAME_MS for silent_ms in after) == 1
     true_ms = len(after) * FRAME_MS
     assert true_ms - 2 * FRAME_MS <= sum(after) <= true_ms
+
+
+def turns_of(sound: np.ndarray, threshold: float) -> int:
+    """How many turns the sound ([n] at 16 kHz, full scale 1) begins, by the default rules."""
+    detector, state, began = WebRtcDetector(threshold), turns.State(), 0
+    for number, frame in enumerate(in_frames(sound)):
+        silent_ms = 0 if detector.is_speech(frame) else FRAME_MS + detector.overhang_ms
+        state, actions = turns.step(state, turns.Frame(silent_ms), number * FRAME_MS / 1000, turns.Rules())
+        began += sum(isinstance(action, turns.SpeechStarted) for action in actions)
+    return began
+
+
+def in_faint_noise(sound: np.ndarray, start: int) -> np.ndarray:
+    """`sound` after `start` samples of a still room, and a second more of it."""
+    noise = np.random.default_rng(start).normal(0, 0.0003, start + len(sound) + 16_000)
+    noise[start : start + len(sound)] += sound
+    return noise
+
+
+def test_the_rules_by_default_are_those_of_the_settings():
+    assert turns.Rules().onset_ms == TalkSettings().onset_ms
+
+
+@pytest.mark.parametrize("level", [0.03, 0.1, 0.3, 0.6])
+@pytest.mark.parametrize("threshold", [0.5, 0.9])
+def test_a_click_begins_no_turn(threshold: float, level: float):
+    """Of 20 ms, wherever it lies between the frames: the detector calls it up to 120 ms of speech."""
+    for shift in range(0, FRAME_SAMPLES, 32):
+        click = np.random.default_rng([shift, 7]).normal(0, level, FRAME_SAMPLES)
+        assert turns_of(in_faint_noise(click, 16_000 + shift), threshold) == 0
+
+
+@pytest.mark.parametrize("number", ALL)
+@pytest.mark.parametrize("threshold", [0.5, 0.9])
+def test_a_word_as_short_as_yes_begins_a_turn(number: int, threshold: float):
+    """The loudest 150 ms of a sentence."""
+    read = audio.read(SPOKEN / f"{NAMES[number]}.flac")
+    sound = audio.resample(read.samples, read.sample_rate, 16_000)
+    length = 2_400
+    first = int(np.convolve(sound**2, np.ones(length), "valid").argmax())
+    assert turns_of(in_faint_noise(sound[first : first + length], 16_100), threshold) == 1

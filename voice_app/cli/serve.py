@@ -9,11 +9,14 @@ from voice_app.cli import checks, options
 from voice_app.errors import ConfigError
 from voice_app.models import registry
 from voice_app.models.local.catalogue import MODELS
+from voice_app.server.settings import TalkSettings
 
 TURNS_OF_A_TALK = 3
 """Most turns that a talk has in the pipeline at once: one that is answered, one that is begun before the
 speaker has surely ended, or that only transcribes, and one that looks at camera frames."""
 
+TALK = TalkSettings()
+"""What holds unless an option says otherwise."""
 LONGEST_MS = 5000
 """Of the options that say how long speech must be."""
 
@@ -37,14 +40,20 @@ def add_parser(commands) -> None:
         "--no-speculation", action="store_true", help="start no work before a turn is surely over"
     )
     turns.add_argument(
-        "--min-speech", type=int, default=60, metavar="MS", help="shorter sound is no speech (default: 60)"
+        "--min-speech",
+        type=int,
+        default=TALK.onset_ms,
+        metavar="MS",
+        help="what the detector calls speech for less is none; it does so for 60 to 140 ms more than a sound "
+        f"lasts (default: {TALK.onset_ms})",
     )
     turns.add_argument(
         "--interrupt-after",
         type=int,
-        default=400,
+        default=TALK.interrupt_ms,
         metavar="MS",
-        help="speech that interrupts an answer whatever its words are; 0: any does (default: 400)",
+        help="speech that interrupts an answer whatever its words are, counted as in --min-speech; "
+        f"0: any does (default: {TALK.interrupt_ms})",
     )
     turns.add_argument(
         "--no-reply-resume",
@@ -72,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     # Imported here: it takes a second.
     from voice_app.server.serving import ServeOptions, serve
-    from voice_app.server.settings import ServerSettings, TalkSettings
+    from voice_app.server.settings import ServerSettings
 
     config = msgspec.structs.replace(
         options.pipeline_config(arguments),
@@ -87,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         origins=tuple(arguments.origin),
         store_audio=arguments.store_audio,
         talk=TalkSettings(
-            speculate_ms=None if arguments.no_speculation else TalkSettings().speculate_ms,
+            speculate_ms=None if arguments.no_speculation else TALK.speculate_ms,
             onset_ms=arguments.min_speech,
             interrupt_ms=arguments.interrupt_after,
             resumes=not arguments.no_reply_resume,

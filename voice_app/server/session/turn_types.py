@@ -13,7 +13,7 @@ class Rules:
     prefix_ms: int = 300
     silence_ms: int = 500
     speculate_ms: int | None = 160
-    onset_ms: int = 60
+    onset_ms: int = 140
     interrupt: bool = True
     interrupt_ms: int = 400
     judge_words: bool = True
