@@ -1,8 +1,10 @@
 """Messages within a host: whole, in order, never blocking the sender, whoever comes late or goes early."""
 
-import asyncio
+import contextlib
 import os
 import random
+import resource
+import select
 import socket
 import subprocess
 import sys
@@ -11,16 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
-import uvloop
 
-from voice_app.errors import ErrorInfo, TransferFailed
-from voice_app.messages import TurnId
 from voice_app.pipeline import unix_sockets
-from voice_app.pipeline.control import Control, EndTurn, TurnFailed
 from voice_app.pipeline.unix_sockets import PACKET, Backlogs, Closed, Full, Inbox, Peer, TooLarge
-from voice_app.pipeline.wire import Wire
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no Unix sockets that keep messages whole")
 
 MB = 1 << 20
 Connect = Callable[..., Peer]
@@ -61,6 +59,27 @@ def read(inbox: Inbox, count: int, timeout_s: float = 20.0) -> list[bytes]:
         if (data := inbox.receive(left)) is not None:
             got.append(bytes(data))
     return got
+
+
+@contextlib.contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """None but those that are closed meanwhile."""
+    lowest_free = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest_free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def idle() -> Backlogs:
+    """Sends nothing on: `flush` is the test's."""
+    backlogs = Backlogs()
+    backlogs.close()
+    return backlogs
 
 
 def some(size: int, seed: int = 0) -> bytes:
@@ -174,6 +193,97 @@ def test_what_no_node_sends_is_handed_on_for_the_reader_to_complain_of(
         assert read(inbox, 2) == [part, b"\x90"]
 
 
+def test_a_stranger_that_sends_no_more_is_no_stream_of_empty_messages(path: str, inbox: Inbox) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+        stranger.connect(path)
+        stranger.send(b"\x90")
+        stranger.shutdown(socket.SHUT_WR)
+        assert read(inbox, 1) == [b"\x90"]
+        assert inbox.receive(0.0) is None
+        assert len(os.listdir("/proc/self/fd")) == before + 1, "its own end only"
+
+
+def test_a_connection_that_finds_no_descriptor_is_taken_once_another_is_closed(
+    inbox: Inbox, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix_sockets, "_ACCEPT_AGAIN_S", 1000.0)
+    first = connect()
+    first.send(b"\x901")
+    assert read(inbox, 1) == [b"\x901"]
+    second = connect()
+    second.send(b"\x902")
+    with no_descriptor_left():
+        assert inbox.receive(0.0) is None
+        assert not select.select([inbox.fileno()], [], [], 0.0)[0], "an event loop has no rest"
+        first.send(b"\x903")
+        assert read(inbox, 1) == [b"\x903"], "the others are read meanwhile"
+        first.close()
+        assert read(inbox, 1) == [b"\x902"]
+
+
+def test_a_connection_that_finds_no_descriptor_is_taken_after_a_while(
+    inbox: Inbox, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix_sockets, "_ACCEPT_AGAIN_S", 0.01)
+    connect().send(b"\x90")
+    with no_descriptor_left():
+        for _ in range(3):
+            assert select.select([inbox.fileno()], [], [], 20.0)[0], "an event loop is not woken"
+            assert inbox.receive(0.0) is None
+    assert read(inbox, 1) == [b"\x90"]
+
+
+def test_where_a_socket_has_little_room_messages_go_in_smaller_parts(
+    inbox: Inbox, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix_sockets, "_SEND_BUFFER", 1)
+    peer = connect()
+    sent = [some(size, size) for size in (10, 4096, 10_000, PACKET, 10, MB)]
+    for data in sent:
+        peer.send(data)
+    assert read(inbox, len(sent)) == sent
+
+
+def test_what_waits_is_bounded_in_bytes_too(
+    path: str, idle: Backlogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix_sockets, "MOST_WAITING", MB)
+    peer = Peer(path, 10_000, idle)
+    assert len(send_until_full(peer, 64 * 1024)) == 16
+    with contextlib.closing(Inbox(path)) as inbox:
+        while peer.flush() is not None:
+            assert inbox.receive(20.0) is not None
+        while inbox.receive(0.0) is not None:
+            pass
+        sent = len(send_until_full(peer, 64 * 1024))
+        read_again = 0
+        while inbox.receive(0.0) is not None:
+            read_again += 1
+        assert sent - read_again == 16, "what was sent on waits no more"
+    peer.close()
+
+
+def test_who_sends_waits_for_some_packets_of_those_that_wait_only(
+    path: str, idle: Backlogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix_sockets, "_AT_ONCE", 3)
+    peer = Peer(path, 100, idle)
+    sent = [some(10, n) for n in range(7)]
+    for data in sent:
+        peer.send(data)
+    with contextlib.closing(Inbox(path)) as inbox:
+        for part in (sent[:3], sent[3:6]):
+            descriptor = peer.flush()
+            assert descriptor is not None
+            assert descriptor >= 0
+            assert read(inbox, 3) == part
+            assert inbox.receive(0.0) is None
+        assert peer.flush() is None
+        assert read(inbox, 1) == sent[6:]
+    peer.close()
+
+
 def test_a_message_without_end_is_given_up(
     path: str, inbox: Inbox, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,116 +307,3 @@ def test_a_node_that_ended_fails_no_send_until_it_is_disconnected(path: str, con
     peer.close()
     with pytest.raises(Closed):
         peer.send(b"\x90")
-
-
-# ------------------------------------------------------------------------------------------- as the wire's
-
-
-def message(number: int) -> EndTurn:
-    return EndTurn(TurnId("s", "t", number))
-
-
-def test_closing_leaves_no_file_no_thread_and_no_descriptor(tmp_path: Path) -> None:
-    process = psutil.Process()
-    before = (process.num_fds(), threading.active_count())
-    here = Wire(f"ipc://{tmp_path}/here")
-    there = Wire(f"ipc://{tmp_path}/there")
-    here.connect("there", f"ipc://{tmp_path}/there")
-    here.connect("nobody", f"ipc://{tmp_path}/nobody")
-    here.send("nobody", message(0))
-    for n in range(5000):
-        here.send("there", message(n))
-    assert there.receive(5.0) == message(0)
-    assert threading.active_count() == before[1] + 1, "what waits is sent by one thread"
-    here.close()
-    there.close()
-    assert (process.num_fds(), threading.active_count()) == before
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(TransferFailed, match="not connected"):
-        here.send("there", message(0))
-
-
-def test_a_new_address_takes_the_place_of_the_old_one_and_gets_no_old_mail(tmp_path: Path) -> None:
-    here = Wire(f"ipc://{tmp_path}/here")
-    here.connect("worker", f"ipc://{tmp_path}/worker.0")
-    here.send("worker", message(0))
-    there = Wire(f"ipc://{tmp_path}/worker.1")
-    here.connect("worker", f"ipc://{tmp_path}/worker.1")
-    here.send("worker", message(1))
-    assert there.receive(5.0) == message(1)
-    here.disconnect("worker")
-    with pytest.raises(TransferFailed, match="worker is not connected"):
-        here.send("worker", message(2))
-    here.close()
-    there.close()
-
-
-def test_what_comes_within_the_host_and_over_tcp_is_read_in_turns(tmp_path: Path) -> None:
-    """Both wake the reader, none is lost, and neither waits until the other has no more."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        far_port = server.getsockname()[1]
-    hub = Wire(f"ipc://{tmp_path}/hub", f"tcp://127.0.0.1:{port}/run-hub.0")
-    near = Wire(f"ipc://{tmp_path}/near")
-    far = Wire(f"tcp://127.0.0.1:{far_port}/run-far.0")
-    near.connect("hub", f"ipc://{tmp_path}/hub")
-    far.connect("hub", f"tcp://127.0.0.1:{port}/run-hub.0")
-    hub.connect("far", f"tcp://127.0.0.1:{far_port}/run-far.0")
-    count = 200
-
-    def first() -> Control | None:
-        end = time.monotonic() + 10.0
-        while (left := end - time.monotonic()) > 0:
-            if (received := hub.receive(left)) is not None:
-                return received
-        return None
-
-    for sender, number in ((near, 0), (far, 1), (near, 2), (far, 3)):  # Nothing else is there to wake it.
-        sender.send("hub", message(number))
-        assert first() == message(number)
-    for n in range(count):
-        near.send("hub", message(n))
-        far.send("hub", message(1000 + n))
-    got = [received.turn.generation for _ in range(2 * count) if isinstance(received := first(), EndTurn)]
-    assert [n for n in got if n < 1000] == list(range(count))
-    assert [n for n in got if n >= 1000] == list(range(1000, 1000 + count))
-    for sender in (near, far):
-        sender.send("hub", message(0))
-    assert [first(), first()] == [message(0)] * 2
-    for wire in (hub, near, far):
-        wire.close()
-
-
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_an_event_loop_is_woken_for_every_message(
-    tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
-    here = Wire(f"ipc://{tmp_path}/here")
-    there = Wire(f"ipc://{tmp_path}/there")
-    here.connect("there", f"ipc://{tmp_path}/there")
-    large = TurnFailed(TurnId("s", "t"), ErrorInfo("x", "m" * (3 * MB)))
-
-    async def talk() -> list[Control]:
-        got: list[Control] = []
-        more = asyncio.Event()
-
-        def readable() -> None:
-            got.extend(there.waiting())
-            more.set()
-
-        asyncio.get_running_loop().add_reader(there.fileno(), readable)
-        for n in range(50):
-            here.send("there", message(n) if n % 10 else large)
-            async with asyncio.timeout(10.0):
-                while len(got) <= n:
-                    more.clear()
-                    await more.wait()
-        asyncio.get_running_loop().remove_reader(there.fileno())
-        return got
-
-    with asyncio.Runner(loop_factory=loop) as runner:
-        got = runner.run(talk())
-    assert got == [message(n) if n % 10 else large for n in range(50)]
-    here.close()
-    there.close()

@@ -7,26 +7,41 @@ sender, in order and bounded.
 """
 
 import contextlib
+import logging
 import os
 import select
 import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
 
 PACKET = 80 * 1024
-"""Bytes that travel at once: a message with an array of 64 KB, in one piece. Larger ones travel in parts, of
-which the socket takes as many as it has room for: at Linux's own setting, 208 KB, five."""
+"""Bytes that travel at once, or fewer where a socket takes no more: a message with an array of 64 KB, in one
+piece. Larger ones travel in parts, of which the socket takes as many as it has room for: at Linux's own
+setting, 208 KB, five."""
 LARGEST = 1 << 29
 """Bytes of a message in parts; the largest slot has a quarter of so many."""
+MOST_WAITING = 1 << 28
+"""Bytes that wait for one node: with so many, nothing more is taken for it."""
 
 _PART_MARK = 0xC1
 """First byte of a part; no msgpack begins with it. The second says whether more follow."""
 _MORE, _LAST = bytes((_PART_MARK, 1)), bytes((_PART_MARK, 0))
 _SEND_BUFFER = 1 << 20
 """The kernel clips it to what the system allows."""
+_SMALLEST_PACKET = 4096
+"""Fits in a socket at the smallest buffer that Linux gives."""
+_BUFFER_OVERHEAD = 32
+"""Bytes of its buffer that the socket needs for itself, however large one packet is."""
+_AT_ONCE = 16
+"""Packets sent on while those who send to the same node wait: 1.3 MB."""
 _RETRY_MS = 20
 """A peer that is just starting opens its inbox a moment after we connect."""
+_ACCEPT_AGAIN_S = 0.5
+"""With no descriptor left for a connection, it waits for so long, or until another is closed."""
 
 
 class Full(Exception):
@@ -63,6 +78,8 @@ class Inbox:
         self._connections: dict[int, socket.socket] = {}
         self._parts: dict[int, bytearray] = {}
         self._ready: list[tuple[int, int]] = []
+        self._accept_again: threading.Timer | None = None
+        """There since a connection could not be taken."""
         # Read into one place and copied from there: made for each message at the size that one may have,
         # bytes would keep malloc busy.
         self._buffer = memoryview(bytearray(PACKET))
@@ -104,6 +121,7 @@ class Inbox:
         return self._epoll.fileno()
 
     def close(self) -> None:
+        self._wait_no_more()
         for connection in self._connections.values():
             connection.close()
         self._epoll.close()
@@ -112,17 +130,42 @@ class Inbox:
             os.unlink(self._path)
 
     def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # It was given up meanwhile.
+        try:
             connection, _ = self._listener.accept()
-            connection.setblocking(False)
-            self._connections[connection.fileno()] = connection
-            self._epoll.register(connection, select.EPOLLIN)
+        except (BlockingIOError, ConnectionError):
+            return  # It was given up meanwhile.
+        except OSError as error:
+            self._accept_later(error)
+            return
+        self._wait_no_more()
+        connection.setblocking(False)
+        self._connections[connection.fileno()] = connection
+        self._epoll.register(connection, select.EPOLLIN | select.EPOLLRDHUP)
+
+    def _accept_later(self, error: OSError) -> None:
+        """No descriptor is left, or no memory: what waits to be taken would wake the reader for ever."""
+        if self._accept_again is None:
+            log.warning("a connection has to wait: %s", error.strerror)
+        self._wait_no_more()
+        self._epoll.modify(self._listener, 0)
+        self._accept_again = threading.Timer(_ACCEPT_AGAIN_S, self._listen)
+        self._accept_again.daemon = True
+        self._accept_again.start()
+
+    def _listen(self) -> None:
+        self._epoll.modify(self._listener, select.EPOLLIN)
+
+    def _wait_no_more(self) -> None:
+        if self._accept_again is not None:
+            self._accept_again.cancel()
+            self._accept_again.join()
+            self._accept_again = None
 
     def _uncommon(self, connection: socket.socket, events: int, data: bytes) -> bytes | bytearray | None:
         if data:
             return self._join(connection, data)
         # A message of no bytes looks like the end, and is not one of ours.
-        return self._gone(connection) if events & select.EPOLLHUP else data
+        return self._gone(connection) if events & select.EPOLLRDHUP else data
 
     def _join(self, connection: socket.socket, data: bytes) -> bytes | bytearray | None:
         """The whole message, when its last part is there."""
@@ -142,6 +185,20 @@ class Inbox:
         del self._connections[descriptor]
         self._parts.pop(descriptor, None)
         connection.close()
+        if self._accept_again is not None:
+            self._listen()
+
+
+def _packets(data: bytes, largest: int) -> Iterator[bytes]:
+    """`data` whole, or in parts of `largest` bytes."""
+    if len(data) <= largest:
+        yield data
+        return
+    size = largest - len(_MORE)
+    view = memoryview(data)
+    for start in range(0, len(data), size):
+        mark = _MORE if start + size < len(data) else _LAST
+        yield b"".join((mark, view[start : start + size]))
 
 
 class Peer:
@@ -153,13 +210,16 @@ class Peer:
         self._backlogs = backlogs
         self._lock = threading.Lock()
         self._backlog: deque[bytes] = deque()
+        self._waiting = 0
+        """Bytes of the backlog."""
+        self._packet = _SMALLEST_PACKET
         self._closed = False
         self._socket = self._connected()
 
     def send(self, data: bytes) -> None:
         """Never blocks. Raises Full, Closed, TooLarge."""
         with self._lock:
-            if self._socket is not None and not self._backlog and len(data) <= PACKET:
+            if self._socket is not None and not self._backlog and len(data) <= self._packet:
                 try:
                     self._socket.send(data)
                 except OSError:
@@ -170,9 +230,12 @@ class Peer:
 
     def flush(self) -> int | None:
         """Send what waits; gives a descriptor that is writable when there is room for more, -1 if only time
-        can tell (nobody listens yet), None if nothing waits any more."""
+        can tell (nobody listens yet), None if nothing waits any more. No more than some at once: those who
+        send have to wait meanwhile."""
         with self._lock:
-            while self._backlog:
+            for _ in range(_AT_ONCE):
+                if not self._backlog:
+                    return None
                 if self._socket is None:
                     self._socket = self._connected()
                     if self._socket is None:
@@ -187,31 +250,27 @@ class Peer:
                     return -1
                 except OSError:
                     return -1  # The kernel has no memory for it.
-                self._backlog.popleft()
-        return None
+                self._waiting -= len(self._backlog.popleft())
+            return self._socket.fileno() if self._backlog and self._socket is not None else None
 
     def close(self) -> None:
         """What waits is dropped."""
         with self._lock:
             self._closed = True
             self._backlog.clear()
+            self._waiting = 0
             self._drop()
 
     def _keep(self, data: bytes) -> None:
         if self._closed:
             raise Closed
-        if len(self._backlog) >= self._limit:
+        if len(self._backlog) >= self._limit or self._waiting >= MOST_WAITING:
             raise Full
         if len(data) > LARGEST:
             raise TooLarge
-        if len(data) <= PACKET:
-            self._backlog.append(data)
-        else:
-            size = PACKET - len(_MORE)
-            view = memoryview(data)
-            for start in range(0, len(data), size):
-                mark = _MORE if start + size < len(data) else _LAST
-                self._backlog.append(b"".join((mark, view[start : start + size])))
+        for packet in _packets(data, self._packet):
+            self._backlog.append(packet)
+            self._waiting += len(packet)
         self._backlogs.add(self)
 
     def _connected(self) -> socket.socket | None:
@@ -221,6 +280,8 @@ class Peer:
             return None  # Too many files are open: `flush` tries again.
         try:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+            got = connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+            self._packet = min(PACKET, got - _BUFFER_OVERHEAD)
             connection.connect(self._path)
         except OSError:
             connection.close()
