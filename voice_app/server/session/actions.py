@@ -92,8 +92,8 @@ class Tally(StrEnum):
     RESPONSE = "response"
     """completed, cancelled, incomplete or failed."""
     OVERLAP = "overlap"
-    """Speech over a reply: interruption or passed (a noise, a back-channel); and resumed: what interrupted
-    held no words, and the reply goes on."""
+    """Speech over a reply: interruption or passed (a noise, a back-channel); and what became of it where
+    what interrupted held no words: resumed (the reply goes on) or answered_anew (nothing of it was heard)."""
     ERROR = "error"
     """The code of an error that the client was told."""
 

@@ -4,7 +4,7 @@ The turn machine says what happens to the user's turn; here that becomes items, 
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,9 +21,9 @@ from voice_app.server.session.conversation import Content, Item, MessageItem, Pi
 from voice_app.server.session.early_sight import EarlySight
 from voice_app.server.session.hearing import Hearing
 from voice_app.server.session.item_wire import item_events
+from voice_app.server.session.job import Job
 from voice_app.server.session.microphone import Microphone
 from voice_app.server.session.replies import Replies
-from voice_app.server.session.response import Response
 from voice_app.server.session.spec import response_spec
 from voice_app.server.session.transcripts import Transcripts
 from voice_app.server.session.words import is_back_channel
@@ -39,6 +39,16 @@ PROMPT_ITEMS = 128
 """Most items of the conversation in a prompt, unless `truncation` is disabled."""
 PROMPT_KEEP = 0.8
 """Share of them that stays when the oldest leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CutOff:
+    """`reply` answers a turn of the user that cut off `before`, which had answered `question` with nothing
+    that was heard."""
+
+    reply: Job
+    before: Job
+    question: str
 
 
 class Floor:
@@ -64,8 +74,12 @@ class Floor:
         """When the speech of the user's last turn ended."""
         self._due: str | None = None
         """A turn of the user (its item) that is answered when the reply in progress is done."""
-        self._cut_off: Response | None = None
+        self._cut_off: Job | None = None
         """The reply that the user's present turn interrupted."""
+        self._unanswered: _CutOff | None = None
+        """A question that is answered anew if what interrupted its answer holds no words."""
+        self._anew: str | None = None
+        """The last question (its item) for which that was done."""
 
     @property
     def in_pipeline(self) -> set[m.TurnId]:
@@ -182,10 +196,12 @@ class Floor:
     def _unsaid(self) -> str:
         """What the user has not heard of the reply that the present turn interrupted. The client may still
         say (`conversation.item.truncate`) how much it played: that is counted, as far as it came by now."""
-        settings, cut_off = self._context.settings, self._cut_off
-        if cut_off is None or cut_off.spoken is None or not (settings.resumes and settings.transcribes):
-            return ""
-        return cut_off.spoken.unheard
+        return self._cut_off.unheard if self._cut_off is not None and self._resumes else ""
+
+    @property
+    def _resumes(self) -> bool:
+        """A reply that a sound without words interrupted is taken up again."""
+        return self._context.settings.resumes and self._context.settings.transcribes
 
     @property
     def _answers_turns(self) -> bool:
@@ -199,8 +215,31 @@ class Floor:
         elif self.replies.active is not None:
             self._due = item.id
         else:
-            self._answer(item.id, now)
+            self._unanswered = self._if_wordless(self._answer(item.id, now))
         self._cut_off = None
+
+    def _if_wordless(self, reply: Job | None) -> _CutOff | None:
+        """What is to be done if the turn that `reply` answers proves to hold no words."""
+        before = self._cut_off
+        if reply is None or before is None or not (self._resumes and before.unanswered):
+            return None
+        question = before.heard_item
+        return None if question in (None, self._anew) else _CutOff(reply, before, question)
+
+    def _answer_anew(self, now: float) -> None:
+        """If a sound without words cut off an answer before any of it was heard, begin it again, once."""
+        cut = self._unanswered
+        response = cut.reply.response if cut else None
+        if cut is None or response is None or response.status == "in_progress":
+            return
+        self._unanswered = None
+        nothing = cut.reply.wordless and response.status == "completed" and not response.items
+        free = self.replies.active is None and not self._hearing.in_turn and self._answers_turns
+        if nothing and free and cut.question in self._context.conversation and self.may_answer(now):
+            self._anew = cut.question
+            items = [item for item in self.recent() if item.id != cut.reply.heard_item]
+            self.replies.reply(items, cut.before.spec, cut.question, now, self._spoke_until)
+            self._context.act(Count(Tally.OVERLAP, "answered_anew"))
 
     def _end_silence(self, start_ms: int, end_ms: int, now: float) -> None:
         """Nobody spoke: the model is asked to speak first, not what it makes of the silence."""
@@ -241,19 +280,22 @@ class Floor:
         allowance = self._context.allowance
         return allowance is None or allowance.take(1, now)
 
-    def _answer(self, item_id: str, now: float) -> None:
+    def _answer(self, item_id: str, now: float) -> Job | None:
+        """Gives the answer, if the client may have one."""
         self._due = None
         if not self.may_answer(now):
             self.replies.drop_speculation()
             self._context.send([too_many_responses()])
-            return
-        if not self.replies.promote(item_id, now, self._spoke_until):
+            return None
+        reply = self.replies.promote(item_id, now, self._spoke_until)
+        if reply is None:
             spec = response_spec(self._config)
-            self.replies.reply(self.recent(), spec, item_id, now, self._spoke_until, self._unsaid)
+            reply = self.replies.reply(self.recent(), spec, item_id, now, self._spoke_until, self._unsaid)
+        return reply
 
     def asked(self, item_id: str | None) -> None:
         """The client asks for a response itself, which will tell the words of `item_id`."""
-        self._due = None
+        self._due = self._unanswered = None
         self._transcripts.unwant(item_id)
 
     def event(self, turn: m.TurnId, event: m.TurnEvent, now: float) -> None:
@@ -275,7 +317,7 @@ class Floor:
 
     def stop(self, now: float) -> None:
         """The connection is gone."""
-        self._due = None
+        self._due = self._unanswered = None
         self.replies.stop_all(now)
         self._transcripts.stop()
         self._early.stop()
@@ -289,6 +331,7 @@ class Floor:
 
     def settle(self, now: float) -> None:
         """Tell the turn machine when the floor changes hands, and answer what waited for that."""
+        self._answer_anew(now)
         if self._due is not None and self.replies.active is None:
             self._answer(self._due, now)
         taken = self.replies.floor_taken

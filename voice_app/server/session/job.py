@@ -23,21 +23,23 @@ QUEUED_S = 4.0
 
 
 class Job:
-    """`resumes`: if the user's sound holds no words, it says the rest of the reply that the sound cut off."""
+    """`unsaid`: what it says if the user's sound holds no words: the rest of the reply that the sound cut
+    off."""
 
-    def __init__(
-        self, turn: m.TurnId, spec: ResponseSpec, context: Context, *, resumes: bool = False
-    ) -> None:
+    def __init__(self, turn: m.TurnId, spec: ResponseSpec, context: Context, unsaid: str = "") -> None:
         self.turn = turn
         self.spec = spec
         self.response: Response | None = None
         self.voice: Voice | None = None
         self.made = False
         """The pipeline has made all of it."""
-        self._context = context
-        self._resumes = resumes
-        self._heard_item: str | None = None
+        self.wordless = False
+        """The user's sound that it answers turned out to hold no words."""
+        self.heard_item: str | None = None
         """The user's item whose words it tells."""
+        self._context = context
+        self._unsaid = unsaid
+        self._text_done = False
         self._held: list[m.TurnEvent] = []
         self._finish_reason = "stop"
         self._asked_at = 0.0
@@ -58,12 +60,33 @@ class Job:
         """There is something of it that the listener has not heard yet."""
         return self.voice is not None and (self.voice.held or self.voice.clock.ahead_s(now) > 1e-6)
 
+    @property
+    def unheard(self) -> str:
+        """Of one that was interrupted: what can be said of it later. An answer of which nothing was heard is
+        made anew where its end is not known."""
+        spoken = self.response.spoken if self.response else None
+        if spoken is not None and (spoken.heard or self._text_done):
+            return spoken.unheard
+        return self._unsaid if self.wordless else ""
+
+    @property
+    def unanswered(self) -> bool:
+        """Of one that was interrupted: it was to answer something, of which the user has heard nothing, and
+        its end is not known."""
+        response = self.response
+        if response is None or self._text_done or self.wordless:
+            return False
+        if not response.items:
+            return True
+        spoken = response.spoken
+        return len(response.items) == 1 and spoken is not None and not spoken.heard
+
     # -------------------------------------------------------------------------------------- what goes out
 
-    def begin(self, heard_item: str | None, now: float, spoke_until: float | None) -> Response:
+    def begin(self, heard_item: str | None, now: float, spoke_until: float | None) -> None:
         """It is the answer to `heard_item`: the client is told. `spoke_until`: when the user's speech ended,
         None where the client asked."""
-        self._asked_at, self._heard_item = now, heard_item
+        self._asked_at, self.heard_item = now, heard_item
         self._spoke_until = now if spoke_until is None else spoke_until
         context = self._context
         self.response = Response(self.spec, context.conversation_id, context.new_id, context.conversation.add)
@@ -74,7 +97,6 @@ class Job:
         held, self._held = self._held, []
         for event in held:
             self._apply(event, self.response, now)
-        return self.response
 
     def take(self, event: m.TurnEvent, now: float) -> None:
         """The pipeline made something."""
@@ -86,9 +108,8 @@ class Job:
     def _apply(self, event: m.TurnEvent, response: Response, now: float) -> None:
         match event:
             case m.Transcript(text):
-                heard(self._context, self._heard_item, text)
-                if self._resumes and not text:
-                    self._context.act(Count(Tally.OVERLAP, "resumed"))
+                heard(self._context, self.heard_item, text)
+                self.wordless = not text
             case m.TextDelta(text, token_ids):
                 response.output_tokens += len(token_ids)
                 if text:
@@ -99,7 +120,7 @@ class Job:
             case m.AudioChunk():
                 self._take_audio(event, response)
             case m.TextDone(finish_reason, usage):
-                self._finish_reason, response.usage = finish_reason, usage
+                self._finish_reason, response.usage, self._text_done = finish_reason, usage, True
             case m.AudioDone():
                 if self.voice is not None:
                     self.voice.finish()
@@ -196,10 +217,18 @@ class Job:
     def _finish(self, status: str, details: dict[str, Any] | None = None) -> None:
         if self.response is None:
             return
+        if self._resumed(self.response):
+            self._context.act(Count(Tally.OVERLAP, "resumed"))
         self._context.send(self.response.finish(status, details))
         for item in self.response.items:
             self._context.conversation.touch(item.id)
         self._context.act(Count(Tally.RESPONSE, status))
+
+    def _resumed(self, response: Response) -> bool:
+        """It says the rest of an earlier reply. What was speech though no word of it can be believed is told
+        as no words too, but asked for again."""
+        said = response.spoken.text.strip() if response.spoken else ""
+        return self.wordless and said != "" and self._unsaid.startswith(said)
 
 
 def heard(context: Context, item_id: str | None, text: str) -> None:

@@ -104,15 +104,14 @@ class Replies:
             self._stop(job)
             self._context.act(Count(Tally.SPECULATION, "dropped"))
 
-    def promote(self, heard_item: str, now: float, spoke_until: float | None) -> bool:
-        """The speculation on the turn named `heard_item` becomes the reply to it; False if there is none."""
+    def promote(self, heard_item: str, now: float, spoke_until: float | None) -> Job | None:
+        """The speculation on the turn named `heard_item` becomes the reply to it; None if there is none."""
         job = self._speculation
         if job is None or job.turn.turn != heard_item:
-            return False
+            return None
         self._speculation = None
         self._context.act(Count(Tally.SPECULATION, "used"))
-        self._begin(job, heard_item, now, spoke_until)
-        return True
+        return self._begin(job, heard_item, now, spoke_until)
 
     def reply(
         self,
@@ -122,26 +121,26 @@ class Replies:
         now: float,
         spoke_until: float | None = None,
         unsaid: str = "",
-    ) -> Response:
+    ) -> Job:
         """Answer `items`; `heard_item`: the last of them, whose words the pipeline may tell. `spoke_until`:
         when the user's speech ended, None where the client asks. `unsaid`: as in `speculate`."""
         turn = m.TurnId(self._context.session_id, self._context.new_id("turn"))
         return self._begin(self._submit(items, spec, turn, unsaid), heard_item, now, spoke_until)
 
     def _submit(self, items: Iterable[Item], spec: ResponseSpec, turn: m.TurnId, unsaid: str) -> Job:
-        job = self._jobs[turn] = Job(turn, spec, self._context, resumes=bool(unsaid))
+        job = self._jobs[turn] = Job(turn, spec, self._context, unsaid)
         self._context.act(Submit(prompt.request(turn, items, spec, self._context.settings, unsaid)))
         return job
 
-    def _begin(self, job: Job, heard_item: str | None, now: float, spoke_until: float | None) -> Response:
+    def _begin(self, job: Job, heard_item: str | None, now: float, spoke_until: float | None) -> Job:
         if job.spec.in_conversation:
             # An earlier reply that still plays is now history.
             self._let_go()
             self._playing = job if job.spec.spoken else None
-        response = job.begin(heard_item, now, spoke_until)
+        job.begin(heard_item, now, spoke_until)
         self._tell_allowance()
         self.pump(now)
-        return response
+        return job
 
     def _tell_allowance(self) -> None:
         """How many more responses there may be, where they are limited."""
@@ -201,14 +200,14 @@ class Replies:
             self._held = False
             self._context.act(ReleaseAudio())
 
-    def interrupt(self, now: float) -> Response | None:
+    def interrupt(self, now: float) -> Job | None:
         """The user took the floor: the reply's work and audio end here. Gives the reply."""
         job = self._playing or self._active_job()
         if job is None:
             return None
         self._stop(job)
         job.interrupt(now)
-        return job.response
+        return job
 
     def cancel(self, response: Response) -> None:
         """The client wants no more of it."""
