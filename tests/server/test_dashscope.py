@@ -76,6 +76,26 @@ async def test_the_session_is_flat_with_its_own_defaults(socket: ClientConnectio
     assert (session["voice"], session["turn_detection"], session["temperature"]) == ("Cherry", None, 0.7)
 
 
+@pytest.mark.parametrize(
+    ("asked", "shown", "given"), [("Momo", "default", None), ("Joe", "Joe", "Joe"), ("alloy", "alloy", None)]
+)
+async def test_a_voice_that_is_not_there_is_the_packs_own(
+    pipeline: FakePipeline, asked: str, shown: str, given: str | None
+):
+    """And costs nothing of the update that it comes in."""
+    talk = TalkSettings(lead_s=1e9, voices=("joe", "default"), stand_in_voices=frozenset(("alloy",)))
+    async with (
+        server(pipeline, ServerSettings(talk=talk)) as port,
+        connect(f"ws://127.0.0.1:{port}/api-ws/v1/realtime") as socket,
+    ):
+        await send(socket, "session.update", session={**UPDATE, "voice": asked})
+        session = (await until(socket, "session.updated"))[0]["session"]
+        assert (session["voice"], session["instructions"]) == (shown, UPDATE["instructions"])
+        await send(socket, "response.create")
+        await until(socket, "response.done")
+    assert pipeline.turns[-1].request.voice == given
+
+
 async def test_a_manual_turn_with_a_picture(socket: ClientConnection, pipeline: FakePipeline):
     await send(socket, "session.update", session=UPDATE)
     for start in range(0, len(SECOND), 3200):

@@ -192,6 +192,21 @@ def test_an_unknown_voice_is_refused_with_the_names_that_are_known(asked: str | 
     assert t.last("session.updated")["session"]["instructions"] != "changed", "nothing of it was done"
 
 
+@pytest.mark.parametrize(("asked", "taken"), [("jo", False), ("JOE", True), ("alloy", True)])
+def test_the_voice_of_one_response_is_checked_too(asked: str, taken: bool):
+    settings = TalkSettings(voices=("joe", "default"), stand_in_voices=STAND_INS["local"])
+    t = VirtualTalk(answer, settings)
+    t.say("Hello")
+    t.send("response.create", response={"audio": {"output": {"voice": asked}}})
+    assert len(t.requests) == taken
+    if not taken:
+        error = t.error()
+        assert (error["code"], error["param"]) == ("invalid_value", "response.audio.output.voice")
+        assert "'joe'" in error["message"]
+    t.wait(3)
+    t.checker.finish()
+
+
 def test_where_the_pack_does_not_tell_its_voices_any_is_taken(t: VirtualTalk):
     t.update(audio={"output": {"voice": "somebody"}})
     assert t.kinds[-1] == "session.updated"

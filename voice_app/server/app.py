@@ -18,6 +18,7 @@ from voice_app.server.protocol.client_events import EVENT_TYPES
 from voice_app.server.protocol.config import Extensions
 from voice_app.server.protocol.dashscope import DashScope
 from voice_app.server.protocol.errors import INVALID_REQUEST, SERVER_ERROR, ProtocolError
+from voice_app.server.session.effective import valid_voices
 from voice_app.server.settings import ServerSettings
 from voice_app.server.websocket import serve_talk
 
@@ -117,7 +118,7 @@ def _add_api(app: FastAPI, hub: Hub) -> None:
 
     @app.websocket("/api-ws/v1/realtime")
     async def dashscope(socket: WebSocket) -> None:
-        await serve_talk(socket, hub, DashScope())
+        await serve_talk(socket, hub, DashScope(valid_voices(hub.settings.talk)))
 
 
 def _refused(status: int, kind: str, code: str, message: str, param: str | None = None) -> JSONResponse:

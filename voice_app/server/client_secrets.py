@@ -61,7 +61,7 @@ async def make_secret(hub: Hub, key: auth.Key, body: dict[str, Any]) -> dict[str
     kind = "transcription" if asked.session.get("type") == "transcription" else "realtime"
     talk = hub.settings.talk
     config = effective(update(default_config(talk, kind), asked.session), talk)
-    check_voice(config, talk)
+    check_voice(config.audio.output.voice_name, talk)
     value = PREFIX + secrets.token_urlsafe(24)
     kept = msgspec.json.encode(_Secret(key, config.model_dump()))
     await hub.store.put(f"secret:{auth.hashed(value)}", kept, asked.expires_after.seconds)

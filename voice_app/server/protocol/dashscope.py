@@ -5,6 +5,7 @@ an event of their own, and `session.finish` asks for a farewell.
 Source: help.aliyun.com/zh/model-studio/client-events and …/server-events, SDK 2.0.2.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -54,10 +55,13 @@ _SESSION_UPDATE: Event = {
 
 
 class DashScope:
-    """Of one connection. `receive` turns a message of the client into events of the core (also when it is not
-    valid: the core says what is wrong); `send` turns an event of the core into the client's, or several."""
+    """Of one connection. `voices`: the names that the server takes; none where they are not known. Others
+    are its own voice: that service has ever new ones, and a name must not cost the rest of an update.
+    `receive` turns a message of the client into events of the core (also when it is not valid: the core
+    says what is wrong); `send` turns an event of the core into the client's, or several."""
 
-    def __init__(self) -> None:
+    def __init__(self, voices: Iterable[str] = ()) -> None:
+        self._voices = frozenset(map(str.lower, voices))
         self._finishing = False
         self._busy = False
 
@@ -77,10 +81,16 @@ class DashScope:
             self._finishing = True
             return []
         if kind == "session.update" and isinstance(event.get("session"), dict):
-            event["session"] = _session_in(event["session"])
+            event["session"] = _session_in(self._with_known_voice(event["session"]))
         if kind == "response.create" and isinstance(event.get("response"), dict):
             event["response"] = _response_in(event["response"])
         return [msgspec.json.encode(event)]
+
+    def _with_known_voice(self, flat: dict[str, Any]) -> dict[str, Any]:
+        voice = flat.get("voice")
+        if not (self._voices and isinstance(voice, str)) or voice.lower() in self._voices:
+            return flat
+        return {**flat, "voice": ""}
 
     def farewell(self) -> list[Event]:
         """After `session.finish`, once nothing is being said any more."""

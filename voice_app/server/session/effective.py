@@ -17,12 +17,16 @@ def default_config(
     return cfg.Config(type=kind, model=settings.model, instructions=settings.instructions, audio=audio)
 
 
-def check_voice(config: cfg.Config, settings: TalkSettings) -> None:
+def valid_voices(settings: TalkSettings) -> frozenset[str]:
+    """In lower case; none where the pack does not tell its voices."""
+    return settings.stand_in_voices.union(map(str.lower, settings.voices)) if settings.voices else frozenset()
+
+
+def check_voice(name: str, settings: TalkSettings, param: str = "session.audio.output.voice") -> None:
     """Raises ProtocolError with the valid names for a voice that is not there. Where the pack does not tell
     its voices, the answers do."""
-    name = config.audio.output.voice_name
-    known = {*map(str.lower, settings.voices), *settings.stand_in_voices}
-    if name and settings.voices and name.lower() not in known:
+    known = valid_voices(settings)
+    if name and known and name.lower() not in known:
         own = ", ".join(f"'{voice}'" for voice in settings.voices)
         others = ", ".join(
             f"'{voice}'" for voice in sorted(known.difference(map(str.lower, settings.voices)))
@@ -31,7 +35,7 @@ def check_voice(config: cfg.Config, settings: TalkSettings) -> None:
             "invalid_value",
             f"Invalid value: '{name}'. Supported values are: {own}"
             + (f"; and, for the server's own voice, {others}." if others else "."),
-            param="session.audio.output.voice",
+            param=param,
         )
 
 

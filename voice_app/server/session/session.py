@@ -291,7 +291,7 @@ class Session:
     def _update(self, patch: dict[str, Any], now: float) -> None:
         updated = cfg.update(self.config, patch, voice_frozen=self._voice_frozen)
         if updated.audio.output != self.config.audio.output:
-            check_voice(updated, self._settings)
+            check_voice(updated.audio.output.voice_name, self._settings)
         self.config = effective(updated, self._settings)
         self._config_changed = True
         self._context.transcripts = self.config.audio.input.transcription is not None
@@ -326,6 +326,8 @@ class Session:
         if self.config.type == "transcription":
             raise ProtocolError("invalid_value", "A transcription session gives no responses.", param="type")
         spec = response_spec(self.config, params)
+        if params.audio is not None and params.audio.output is not None and params.audio.output.voice:
+            check_voice(spec.voice, self._settings, "response.audio.output.voice")
         active = self._floor.replies.active
         if spec.in_conversation and active is not None:
             raise ProtocolError(
