@@ -16,6 +16,30 @@ def coughing(request: m.TurnRequest):
     return spoken(request.unsaid, heard="") if request.unsaid else spoken("", heard="")
 
 
+SILENCE: list[m.TurnEvent] = [
+    m.Transcript(""),
+    m.TextDone("silence", m.Usage(9, 0, 0)),
+    m.AudioDone(0),
+    m.TurnDone({}),
+]
+"""What the local pack makes of a noise, with nothing to say on."""
+
+
+def noisy(request: m.TurnRequest) -> list[m.TurnEvent]:
+    """Answers the question, which is the first message; to a noise after it there is nothing to say."""
+    if len(request.messages) == 1:
+        return spoken(LONG, heard="tell me something")
+    return spoken(request.unsaid, heard="") if request.unsaid else SILENCE
+
+
+def said(t: VirtualTalk) -> list[tuple[str, list[str]]]:
+    """Status and words of the responses that ended."""
+    return [
+        (e["response"]["status"], [item["content"][0]["transcript"] for item in e["response"]["output"]])
+        for e in t.events("response.done")
+    ]
+
+
 def outcomes(t: VirtualTalk) -> list[str]:
     """What became of the sounds over replies."""
     counted = [action for _, action in t.actions if isinstance(action, Count)]
@@ -67,6 +91,22 @@ def test_what_the_client_says_it_played_counts_for_what_is_resumed():
     t.silence(6)
     assert t.requests[-1][1].unsaid == LONG.removeprefix("one two ")
     t.checker.finish()
+
+
+@pytest.mark.parametrize("silence_s", [0.1, 0.3], ids=["at once", "when work on the rest has begun"])
+def test_nothing_more_is_said_of_a_reply_that_the_client_deleted(silence_s: float):
+    t = VirtualTalk(noisy)
+    t.speak(1)
+    t.silence(2)
+    t.clear()
+    t.speak(0.6)
+    item = t.last("conversation.item.truncated")["item_id"]
+    t.silence(silence_s)
+    t.send("conversation.item.delete", item_id=item)
+    t.silence(6)
+    assert t.requests[-1][1].unsaid == ""
+    assert [words for _, words in said(t)][1:] == [[]]
+    assert outcomes(t) == ["interruption"]
 
 
 def test_a_reply_may_be_resumed_more_than_once():
@@ -126,22 +166,6 @@ def test_what_a_turn_without_an_end_cut_off_is_not_resumed():
     assert not any(request.unsaid for _, request in t.requests)
 
 
-SILENCE: list[m.TurnEvent] = [
-    m.Transcript(""),
-    m.TextDone("silence", m.Usage(9, 0, 0)),
-    m.AudioDone(0),
-    m.TurnDone({}),
-]
-"""What the local pack makes of a noise, with nothing to say on."""
-
-
-def noisy(request: m.TurnRequest) -> list[m.TurnEvent]:
-    """Answers the question, which is the first message; to a noise after it there is nothing to say."""
-    if len(request.messages) == 1:
-        return spoken(LONG, heard="tell me something")
-    return spoken(request.unsaid, heard="") if request.unsaid else SILENCE
-
-
 def interrupted_in_thought(t: VirtualTalk) -> None:
     """A question, and a noise as long as an interruption while its answer is thought of."""
     t.speak(1)
@@ -149,14 +173,6 @@ def interrupted_in_thought(t: VirtualTalk) -> None:
     t.clear()
     t.speak(0.5)
     t.silence(0.6)
-
-
-def said(t: VirtualTalk) -> list[tuple[str, list[str]]]:
-    """Status and words of the responses that ended."""
-    return [
-        (e["response"]["status"], [item["content"][0]["transcript"] for item in e["response"]["output"]])
-        for e in t.events("response.done")
-    ]
 
 
 @pytest.mark.parametrize("settings", [TalkSettings(), TalkSettings(speculate_ms=None)])

@@ -130,6 +130,13 @@ class Floor:
         """The client wants the sound so far forgotten."""
         self._do(self._hearing.clear(now), now)
 
+    def forget(self, item_id: str) -> None:
+        """The client deleted an item: of a reply that was cut off, nothing more is said."""
+        response = self._cut_off.response if self._cut_off else None
+        if response is not None and response.message is not None and response.message.id == item_id:
+            self._cut_off = self._seen = None
+            self.replies.drop_speculation()
+
     def see(self, frame: Frame) -> None:
         """A camera frame of the client."""
         if self.camera.see(frame):

@@ -248,6 +248,7 @@ class Session:
             case client.ItemDelete():
                 self.conversation.known(event.item_id, "delete")
                 self.conversation.delete(event.item_id)
+                self._floor.forget(event.item_id)
                 self._send(events.item_deleted(event.item_id))
             case client.ItemTruncate():
                 self._truncate(event, now)
