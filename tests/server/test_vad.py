@@ -7,7 +7,7 @@ import pytest
 import webrtcvad
 
 from voice_app import audio
-from voice_app.server.protocol.config import AudioInput, PcmFormat, ServerVad
+from voice_app.server.protocol.config import AudioInput, PcmFormat, SemanticVad, ServerVad
 from voice_app.server.session import turns
 from voice_app.server.session.microphone import Microphone
 from voice_app.server.session.vad import FRAME_MS, FRAME_SAMPLES, WebRtcDetector
@@ -108,6 +108,28 @@ def test_the_microphone_tells_of_the_hidden_silence_once():
     assert sum(silent_ms > FRAME_MS for silent_ms in after) == 1
     true_ms = len(after) * FRAME_MS
     assert true_ms - 2 * FRAME_MS <= sum(after) <= true_ms
+
+
+def test_the_microphone_keeps_its_detector_until_its_threshold_changes():
+    made: list[float] = []
+
+    def make(threshold: float) -> WebRtcDetector:
+        made.append(threshold)
+        return WebRtcDetector(threshold)
+
+    microphone = Microphone(AudioInput(turn_detection=ServerVad(threshold=0.5)), make)
+    for detection in (
+        ServerVad(threshold=0.5, silence_duration_ms=900),
+        ServerVad(threshold=0.5, interrupt_response=False),
+        SemanticVad(),
+    ):
+        microphone.configure(AudioInput(turn_detection=detection))
+        assert made == [0.5]
+    microphone.configure(AudioInput(turn_detection=ServerVad(threshold=0.9)))
+    microphone.configure(AudioInput(turn_detection=None))
+    assert not microphone.listening
+    microphone.configure(AudioInput(turn_detection=ServerVad(threshold=0.9)))
+    assert made == [0.5, 0.9, 0.9]
 
 
 def turns_of(sound: np.ndarray, threshold: float) -> int:

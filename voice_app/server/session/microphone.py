@@ -49,21 +49,18 @@ class Microphone:
         """The session's configuration changed."""
         if config.format != self._config.format:
             self._stream = sound.EarStream(config.format)
-        changed = config.turn_detection != self._config.turn_detection
+        before, now = _threshold(self._config), _threshold(config)
         self._config = config
-        if changed:
+        # Any other change leaves the detector what it has learnt of the room and of a sound in progress.
+        if now != before:
             if not self.listening:
                 # What came before was not listened to.
                 self.skip()
             self._detector = self._new_detector()
 
     def _new_detector(self) -> SpeechDetector | None:
-        detection = self._config.turn_detection
-        if detection is None:
-            return None
-        return self._make_detector(
-            detection.threshold if isinstance(detection, ServerVad) else ServerVad().threshold
-        )
+        threshold = _threshold(self._config)
+        return None if threshold is None else self._make_detector(threshold)
 
     def hear(self, data: bytes) -> list[int]:
         """More sound in the client's format; for each whole frame 0 if it is speech, else how many ms of
@@ -102,3 +99,14 @@ class Microphone:
         if spare > _SPARE_MS * PER_MS:
             del self._sound[: spare * 2]
             self._base += spare
+
+
+def _threshold(config: AudioInput) -> float | None:
+    """The detector's; None with turn detection off."""
+    match config.turn_detection:
+        case None:
+            return None
+        case ServerVad(threshold=threshold):
+            return threshold
+        case _:
+            return ServerVad().threshold
