@@ -178,6 +178,9 @@ class _Talker(_Silent):
     def unpark(self, state: object) -> None:
         return None
 
+    def lacks_memory(self, state: object) -> bool:
+        return False
+
     def feed(self, state: object, payload: m.EdgePayload) -> None:
         voice = _voice(state)
         voice.unused += 1

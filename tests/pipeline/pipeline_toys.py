@@ -228,6 +228,9 @@ class Talker(Warm):
     def unpark(self, state: object) -> None:
         return None
 
+    def lacks_memory(self, state: object) -> bool:
+        return False
+
     def feed(self, state: object, payload: m.EdgePayload) -> None:
         assert isinstance(state, _Voice)
         if isinstance(payload, m.TokenVector):

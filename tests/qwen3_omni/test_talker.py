@@ -186,11 +186,31 @@ def test_a_parked_voice_waits_for_pages(talker: Talker, folder: Path) -> None:
     taken = talker._pages.allocate(talker._pages.free)
     talker.unpark(state)
     assert not talker.ready(state)
+    assert talker.lacks_memory(state)
     talker.park(state)
     talker.unpark(state)
     talker._pages.release(taken)
+    assert not talker.lacks_memory(state)
     assert talker.ready(state)
     talker.step([state])
+    talker.close(state)
+
+
+def test_a_voice_that_has_not_begun_lacks_memory_once_its_inputs_are_there(
+    talker: Talker, folder: Path
+) -> None:
+    taken = talker._pages.allocate(talker._pages.free)
+    state = talker.open(TurnId("s", "t"))
+    talker.feed(state, _prompt(folder))
+    assert not talker.ready(state)
+    assert not talker.lacks_memory(state), "its text is not there"
+    talker.feed(state, m.TokenVector(5, _vector(1)))
+    assert not talker.ready(state)
+    assert talker.lacks_memory(state)
+    talker._pages.release(taken)
+    assert not talker.lacks_memory(state)
+    assert talker.ready(state)
+    assert not talker.lacks_memory(state)
     talker.close(state)
 
 

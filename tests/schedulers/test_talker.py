@@ -1,148 +1,14 @@
 """QwenTalkerScheduler: a turn is stepped when its next vector is there, and never holds the others."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-
 import hypothesis.strategies as st
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from scheduler_toys import Crash, Tray, turn_id
+from talker_toys import Time, ToyTalker, frames_of, heard, payloads_of
 
 from voice_app.errors import StageFailed
-from voice_app.messages import (
-    CodeFrames,
-    EdgePayload,
-    PromptIds,
-    PromptParams,
-    TokenId,
-    TokenVector,
-    TurnId,
-)
-from voice_app.schedulers.base import TalkerOutput
+from voice_app.messages import CodeFrames, PromptIds, PromptParams, TokenId
 from voice_app.schedulers.talker import PARK_AFTER_S, QwenTalkerScheduler
-
-
-@dataclass(eq=False)
-class Speaker:
-    """One turn of the toy: a frame is a running hash of the vectors used; two more follow the last."""
-
-    turn: TurnId
-    prompt: bool = False
-    vectors: list[TokenVector] = field(default_factory=list)
-    used: int = 0
-    tail: int = 0
-    value: int = 0
-    parked: bool = False
-
-
-@dataclass
-class ToyTalker:
-    """Starts when the prompt and one vector are there; a step uses up one vector."""
-
-    max_states: int = 4
-    open_states: int = 0
-    most_open: int = 0
-    sizes: list[int] = field(default_factory=list)
-    crash: bool = False
-    crash_on: TurnId | None = None
-    """Whom it cannot say whether it is ready."""
-    says_last: bool = True
-    parks: int = 0
-
-    def warm_up(self) -> None:
-        pass
-
-    def open(self, turn: TurnId) -> object:
-        self.open_states += 1
-        self.most_open = max(self.most_open, self.open_states)
-        return Speaker(turn)
-
-    def park(self, state: object) -> None:
-        assert isinstance(state, Speaker)
-        assert not state.parked
-        state.parked = True
-        self.open_states -= 1
-        self.parks += 1
-
-    def unpark(self, state: object) -> None:
-        assert isinstance(state, Speaker)
-        assert state.parked
-        state.parked = False
-        self.open_states += 1
-        self.most_open = max(self.most_open, self.open_states)
-
-    def feed(self, state: object, payload: EdgePayload) -> None:
-        assert isinstance(state, Speaker)
-        assert not state.parked
-        if isinstance(payload, PromptIds):
-            state.prompt = True
-        else:
-            assert isinstance(payload, TokenVector)
-            state.vectors.append(payload)
-
-    def ready(self, state: object) -> bool:
-        assert isinstance(state, Speaker)
-        assert not state.parked
-        if state.turn == self.crash_on:
-            raise Crash
-        return state.prompt and (state.used < len(state.vectors) or state.tail > 0)
-
-    def step(self, states: Sequence[object]) -> Sequence[TalkerOutput]:
-        assert all(self.ready(state) for state in states)
-        if self.crash:
-            raise Crash
-        self.sizes.append(len(states))
-        return [self._advance(state) for state in states if isinstance(state, Speaker)]
-
-    def close(self, state: object) -> None:
-        assert isinstance(state, Speaker)
-        self.open_states -= not state.parked
-
-    def _advance(self, state: Speaker) -> TalkerOutput:
-        consumed = 0
-        if not state.tail:
-            vector = state.vectors[state.used]
-            state.used += 1
-            consumed = 2 if state.used == 1 else 1  # With the first goes the prompt.
-            state.value = _frame(state.value, vector.id)
-            if vector.finish_reason:
-                state.tail = 3
-        state.tail -= state.tail > 0
-        done = state.tail == 0 and state.vectors[state.used - 1].finish_reason is not None
-        frames = CodeFrames(np.array([[state.value]]), last=done and self.says_last)
-        return TalkerOutput(frames, consumed, done)
-
-
-class Time:
-    """The scheduler's clock."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def _frame(value: int, token: int | None) -> int:
-    return (value * 31 + (0 if token is None else token + 1)) % 1009
-
-
-def frames_of(tokens: Sequence[int]) -> list[int]:
-    """The toy's frames of a whole answer that ends with an EOS."""
-    value, frames = 0, []
-    for token in (*tokens, None):
-        value = _frame(value, token)
-        frames.append(value)
-    return [*frames, value, value]
-
-
-def heard(tray: Tray, turn: TurnId) -> list[int]:
-    return [p.frames.item() for p in tray.sent[turn] if isinstance(p, CodeFrames) and len(p.frames)]
-
-
-def payloads_of(tokens: Sequence[int]) -> list[PromptIds | TokenVector]:
-    vectors = [TokenVector(token, np.zeros(2, np.float32)) for token in tokens]
-    return [PromptIds((), PromptParams()), *vectors, TokenVector(None, None, "stop")]
 
 
 @settings(max_examples=60, deadline=None)
@@ -150,10 +16,11 @@ def payloads_of(tokens: Sequence[int]) -> list[PromptIds | TokenVector]:
     st.lists(st.lists(st.integers(0, 50), max_size=8), min_size=1, max_size=8),
     st.integers(1, 5),
     st.integers(1, 5),
+    st.integers(1, 5),
     st.randoms(use_true_random=False),
 )
-def test_any_interleaving_gives_what_each_gives_alone(answers, max_batch, max_states, random) -> None:
-    tray, runner, time = Tray(), ToyTalker(max_states), Time()
+def test_any_interleaving_gives_what_each_gives_alone(answers, max_batch, max_states, memory, random) -> None:
+    tray, runner, time = Tray(), ToyTalker(max_states, memory), Time()
     scheduler = QwenTalkerScheduler(runner, tray, max_batch, time)
     queues = {turn_id(n): payloads_of(tokens) for n, tokens in enumerate(answers)}
     while any(queues.values()):
@@ -175,6 +42,7 @@ def test_any_interleaving_gives_what_each_gives_alone(answers, max_batch, max_st
     assert tray.all_given_back()
     assert tray.twice == 0
     assert runner.open_states == 0
+    assert runner.free_memory == memory
     assert runner.most_open <= max_states
     assert max(runner.sizes) <= max_batch
 
@@ -302,6 +170,48 @@ def test_a_turn_that_waits_for_its_text_gives_its_place_up_until_there_is_more()
         tray.deliver(scheduler, turn_id(1), payload)
     tray.run(scheduler)
     assert heard(tray, turn_id(1)) == frames_of([4, 5])
+
+
+def test_turns_that_nobody_listens_to_give_way_to_one_that_finds_no_memory() -> None:
+    """Places there are, and all of its text: the memory is with those who do not go on."""
+    tray, runner, time = Tray(), ToyTalker(max_states=4, free_memory=2), Time()
+    scheduler = QwenTalkerScheduler(runner, tray, clock=time)
+    stalled, hasty = [turn_id(0), turn_id(1)], turn_id(2)
+    for turn in (*stalled, hasty):
+        for payload in payloads_of([1, 2]):
+            tray.deliver(scheduler, turn, payload)
+    tray.step(scheduler)
+    tray.full = set(stalled)
+    tray.run(scheduler)
+    assert [len(heard(tray, turn)) for turn in (*stalled, hasty)] == [1, 1, 0]
+    assert scheduler.wake_after() == PARK_AFTER_S
+    time.now += PARK_AFTER_S
+    assert scheduler.wake_after() == 0.0
+    tray.run(scheduler)
+    assert heard(tray, hasty) == frames_of([1, 2])
+    assert runner.parks == 1, "one gives enough"
+    assert scheduler.wake_after() is None, "nobody waits"
+    tray.full = set()
+    tray.run(scheduler)
+    assert [heard(tray, turn) for turn in stalled] == [frames_of([1, 2])] * 2
+    assert tray.all_given_back()
+    assert runner.free_memory == 2
+
+
+def test_one_that_waits_for_memory_neither_gives_its_place_up_nor_wakes_for_nothing() -> None:
+    tray, runner, time = Tray(), ToyTalker(max_states=2, free_memory=0), Time()
+    scheduler = QwenTalkerScheduler(runner, tray, clock=time)
+    for number in range(3):
+        for payload in payloads_of([number]):
+            tray.deliver(scheduler, turn_id(number), payload)
+    tray.run(scheduler)
+    time.now += 10 * PARK_AFTER_S
+    assert scheduler.wake_after() is None
+    tray.run(scheduler)
+    assert runner.parks == 0
+    runner.free_memory = 1
+    tray.run(scheduler)
+    assert [heard(tray, turn_id(n)) for n in range(3)] == [frames_of([n]) for n in range(3)]
 
 
 def test_a_parked_turn_that_is_cancelled_leaves_nothing() -> None:

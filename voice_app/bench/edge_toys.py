@@ -97,6 +97,9 @@ class _Talker(_Warm):
     def unpark(self, state: object) -> None:
         return None
 
+    def lacks_memory(self, state: object) -> bool:
+        return False
+
     def feed(self, state: object, payload: m.EdgePayload) -> None:
         now = time.monotonic_ns()
         assert isinstance(state, list)

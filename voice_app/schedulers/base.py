@@ -279,7 +279,8 @@ class TalkerRunner(Runner, Protocol):
         ...
 
     def park(self, state: object) -> None:
-        """Others need its place: put it aside. Until `unpark` only `close` is called for it."""
+        """Others need its place, or the memory that it holds: put it aside. Until `unpark` only `close` is
+        called for it."""
         ...
 
     def unpark(self, state: object) -> None:
@@ -295,6 +296,11 @@ class TalkerRunner(Runner, Protocol):
 
         Fed payloads keep their senders' credit until they are consumed, so a runner that needs many
         of them before it can speak (a clause) takes them up by steps that give no frames."""
+        ...
+
+    def lacks_memory(self, state: object) -> bool:
+        """Whether it is not ready only because others hold the memory that it needs. Of those, such as stand
+        still are then parked. Takes nothing."""
         ...
 
     def step(self, states: Sequence[object]) -> Sequence[TalkerOutput]:

@@ -2,7 +2,7 @@
 
 Overlap, prefix cache and chunked prefill are off: each step's input is the frame that the step
 before wrote, and the prompt arrives as vectors. A turn that is not ready never holds the others, nor does
-one whose listener does not listen: its place goes to a turn that waits for one.
+one whose listener does not listen: its place goes to a turn that waits for one, or for memory.
 """
 
 import time
@@ -17,8 +17,8 @@ from voice_app.schedulers.base import Outbox, SchedulerLoad, StageInput, TalkerO
 from voice_app.schedulers.turns import Clock, ModelCalls, refuse, stale
 
 PARK_AFTER_S = 1.0
-"""A turn that could not be stepped for so long gives its place up, if another waits for one. Above the time
-from token to token: what is parked has to be copied twice."""
+"""A turn that could not be stepped for so long gives its place up, if another waits for one or for memory.
+Above the time from token to token: what is parked has to be copied twice."""
 
 _Taken = PromptIds | Embeddings | PromptHidden | TokenVector
 
@@ -107,9 +107,13 @@ class QwenTalkerScheduler:
         return bool(self._voices)
 
     def wake_after(self) -> float | None:
-        """When the first that could not be stepped has to give its place to one that waits."""
-        idle = [voice.stepped_at for voice in self._voices.values() if voice.placed and not voice.able]
-        if not idle or not any(self._needs_place(voice) for voice in self._voices.values()):
+        """When the first that could not be stepped has to give way to one that waits."""
+        short = {voice.turn for voice in self._voices.values() if self._lacks_memory(voice)}
+        if not short and not any(self._needs_place(voice) for voice in self._voices.values()):
+            return None
+        placed = [voice for voice in self._voices.values() if voice.placed and voice.turn not in short]
+        idle = [voice.stepped_at for voice in placed if not voice.able]
+        if not idle:
             return None
         return max(0.0, min(idle) + PARK_AFTER_S - self._clock())
 
@@ -126,6 +130,16 @@ class QwenTalkerScheduler:
                 return
             if self._placed < self._runner.max_states and self._takes_place(voice):
                 self._place(voice, now)
+        if any(self._lacks_memory(voice) for voice in self._voices.values()):
+            self._park_one(now)
+
+    def _lacks_memory(self, voice: _Voice) -> bool:
+        """Whether it has a place and a listener, and no memory to go on. It keeps its place: those that hold
+        the memory have places too, and will be done or parked."""
+        if not voice.placed or voice.able or not self._outbox.has_room(voice.turn):
+            return False
+        with self._calls.of([voice.turn]):
+            return self._runner.lacks_memory(voice.state)
 
     def _takes_place(self, voice: _Voice) -> bool:
         """Whether it may have a place that is free."""
@@ -151,7 +165,7 @@ class QwenTalkerScheduler:
         for voice in sorted(placed, key=lambda voice: voice.stepped_at):
             if now - voice.stepped_at < PARK_AFTER_S:
                 return False
-            if not voice.arrived and not self._can_step(voice):
+            if not voice.arrived and not self._lacks_memory(voice) and not self._can_step(voice):
                 self._park(voice)
                 return True
         return False

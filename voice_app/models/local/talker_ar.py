@@ -95,6 +95,9 @@ class TalkerAr:
     def unpark(self, state: object) -> None:
         pass
 
+    def lacks_memory(self, state: object) -> bool:
+        return False
+
     def feed(self, state: object, payload: EdgePayload) -> None:
         """Raises InputError for a voice or a speed that there is not."""
         talk = _talk(state)

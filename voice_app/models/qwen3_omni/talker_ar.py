@@ -209,8 +209,19 @@ class Talker:
         self._model.sampler.reset(voice.slot)
         return True
 
+    def lacks_memory(self, state: object) -> bool:
+        voice = _voice(state)
+        # `ready` planned it, with text and all inputs there, or it is back from being parked.
+        if voice.plan is None or voice.pages or not (voice.text or voice.text_over):
+            return False
+        return self._needed(voice, voice.plan) > self._pages.free
+
+    def _needed(self, voice: _Voice, plan: TalkerPlan) -> int:
+        """Pages for its prompt and the longest reply."""
+        return pages_for(plan.positions.shape[1] + voice.max_frames, self._pool.page_size)
+
     def _take_pages(self, voice: _Voice, plan: TalkerPlan) -> bool:
-        need = pages_for(plan.positions.shape[1] + voice.max_frames, self._pool.page_size)
+        need = self._needed(voice, plan)
         if need > self._pages.free:
             return False
         voice.pages = self._pages.allocate(need)
