@@ -149,6 +149,8 @@ async def test_acks_that_go_wrong_cost_no_turn(fate: str, monkeypatch: pytest.Mo
 
 def _stranger(address: str) -> socket.socket:
     """What writes to the inbox of a node of this host, without being one."""
+    if sys.platform != "linux":
+        pytest.skip("messages within a host go through ZMQ here, and no stranger's socket reaches it")
     stranger = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     stranger.connect(address.removeprefix("ipc://"))
     return stranger
