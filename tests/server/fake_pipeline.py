@@ -96,6 +96,7 @@ class FakePipeline:
         self.turns: list[FakeTurn] = []
         self.cancelled: list[m.TurnId] = []
         self.ready = True
+        self.trouble: str | None = None
 
     def submit(self, request: m.TurnRequest) -> FakeTurn:
         if len(self.turns) >= self.most:
@@ -114,7 +115,9 @@ class FakePipeline:
     def status(self) -> PipelineStatus:
         state = WorkerState.READY if self.ready else WorkerState.STARTING
         workers = {
-            "text": WorkerStatus(state=state, pid=1, restarts=0, stages=tuple(m.Stage)[:5]),
+            "text": WorkerStatus(
+                state=state, pid=1, restarts=0, stages=tuple(m.Stage)[:5], trouble=self.trouble
+            ),
             "voice": WorkerStatus(state=state, pid=2, restarts=0, stages=tuple(m.Stage)[5:]),
         }
         return PipelineStatus(self.ready, len(self.turns), workers, {})

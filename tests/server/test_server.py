@@ -53,6 +53,34 @@ async def test_operations_pages():
         assert "voice_app_first_audio_seconds_count 1.0" in text
 
 
+@pytest.mark.parametrize(
+    ("shown", "told"), [({}, False), ({"api-key": "wrong"}, False), ({"Authorization": "Bearer k"}, True)]
+)
+async def test_what_ails_a_worker_is_for_who_has_a_key(shown: dict[str, str], told: bool):
+    """It may name hosts, ports and files."""
+    pipeline = FakePipeline(answer)
+    pipeline.ready, pipeline.trouble = False, "worker text: 10.0.0.7:4711 does not answer"
+    keys = auth.Keys({auth.hashed("k"): auth.Key("alice")})
+    async with (
+        server(pipeline, hub=make_hub(pipeline, ServerSettings(), keys)) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http,
+    ):
+        ready = await http.get("/ready", headers=shown)
+    assert ready.status_code == 503
+    assert ready.json()["stages"][0]["state"] == "starting"
+    assert ("10.0.0.7" in ready.text) is told
+
+
+async def test_what_ails_a_worker_is_told_where_there_are_no_keys():
+    pipeline = FakePipeline(answer)
+    pipeline.trouble = "worker text died"
+    async with (
+        server(pipeline) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http,
+    ):
+        assert (await http.get("/ready")).json()["stages"][0]["trouble"] == "worker text died"
+
+
 # ------------------------------------------------------------------------------------ clients that misbehave
 
 

@@ -44,7 +44,7 @@ def _add_operations(app: FastAPI, hub: Hub) -> None:
         return {"status": "alive"}
 
     @app.get("/ready")
-    def ready(response: Response) -> dict[str, Any]:
+    async def ready(request: Request, response: Response) -> dict[str, Any]:
         """Whether talks can be taken, with a row for each stage."""
         status = hub.pipeline.status()
         store = hub.store is None or hub.store.connected
@@ -56,7 +56,7 @@ def _add_operations(app: FastAPI, hub: Hub) -> None:
             "store": store,
             "talks": hub.admission.talks,
             "turns": status.turns,
-            "stages": _rows(status),
+            "stages": _rows(status, with_trouble=await _is_known(request, hub)),
         }
 
     @app.get("/metrics")
@@ -125,8 +125,20 @@ def _refused(status: int, kind: str, code: str, message: str, param: str | None 
     return JSONResponse({"error": {"type": kind, "code": code, "message": message, "param": param}}, status)
 
 
-def _rows(status: PipelineStatus) -> list[dict[str, Any]]:
-    """A row for each stage, in the order of the graph; where it has replicas, for each of them."""
+async def _is_known(request: Request, hub: Hub) -> bool:
+    """Whether a valid key is shown, where the server has keys."""
+    if not hub.keys:
+        return True
+    shown = auth.credential(request.headers, ())
+    try:
+        return shown is not None and await find_key(hub, shown) is not None
+    except StoreError:
+        return False  # Its keys cannot be read now; whether the server is ready is still to be told.
+
+
+def _rows(status: PipelineStatus, *, with_trouble: bool) -> list[dict[str, Any]]:
+    """A row for each stage, in the order of the graph; where it has replicas, for each of them.
+    `with_trouble`: what went wrong is shown, which may name hosts and files; it is logged in any case."""
     return [
         {
             "stage": stage,
@@ -135,7 +147,7 @@ def _rows(status: PipelineStatus) -> list[dict[str, Any]]:
             "worker": name,
             "pid": worker.pid,
             "restarts": worker.restarts,
-            "trouble": worker.trouble,
+            "trouble": worker.trouble if with_trouble else None,
         }
         for stage in graph.STAGES
         for name, worker in status.workers.items()
