@@ -1,7 +1,12 @@
 """Several benchmarks' figures in one table, and against an older run."""
 
+import contextlib
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -100,6 +105,33 @@ def test_one_that_fails_says_how_and_the_next_one_runs(capfd):
 
 def test_one_that_hangs_is_ended_with_all_that_it_started():
     assert gathered._one("edges", longest_s=0.05) == "no end after 0.05 s"
+
+
+_IGNORES_SIGTERM = """
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.write(1, b".")
+while True:
+    signal.pause()
+"""
+_LEADER = f"""
+import subprocess, sys
+subprocess.run([sys.executable, "-c", {_IGNORES_SIGTERM!r}])
+"""
+
+
+def test_one_that_ends_leaves_no_child_that_ignores_to_be_ended(monkeypatch):
+    monkeypatch.setattr(gathered, "STOP_S", 0.1)
+    command = [sys.executable, "-c", _LEADER]
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as leader:
+        assert leader.stdout is not None
+        assert leader.stdout.read(1) == b".", "the child is there"
+        try:
+            gathered._end(leader)
+            assert leader.communicate(timeout=20.0) == (b"", None), "nobody has its output open any more"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(leader.pid, signal.SIGKILL)
 
 
 def test_it_succeeds_where_all_goals_are_met(monkeypatch):

@@ -305,6 +305,23 @@ sys.exit(main(["graph"]))
     assert (done.returncode, done.stdout, done.stderr) == (code, "", f"voice-app: {word}\n")
 
 
+def test_being_told_to_end_again_does_not_cut_the_way_out_short():
+    script = """
+import os, signal, sys
+from voice_app.cli import command, main
+def run(argv):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("cleared up")
+command.run = run
+sys.exit(main([]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "cleared up\n", "voice-app: terminated\n")
+
+
 class _Interrupted:
     """A pipeline whose user interrupts in the middle of the words."""
 

@@ -11,9 +11,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from voice_app.bench.report import Goal, machine, print_table
 from voice_app.errors import ConfigError
@@ -67,12 +70,32 @@ def _one(name: str, longest_s: float = LONGEST_S) -> dict[str, Any] | str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """In order, so that it clears up; at last by force."""
-    for order in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
-            os.killpg(process.pid, order)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_S)
+    """With what is left of all that it started: in order, so that it clears up; at last by force, as when an
+    interrupt comes meanwhile."""
+    try:
+        _signal_group(process.pid, signal.SIGTERM)
+        end = time.monotonic() + STOP_S
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_S)
+        psutil.wait_procs(_group(process.pid), max(0.0, end - time.monotonic()))
+    finally:
+        _signal_group(process.pid, signal.SIGKILL)
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    # On macOS what has ended and was not waited for may not be signalled.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _group(group: int) -> list[psutil.Process]:
+    """Its processes, but for the first: that is waited for by who started it."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(process.pid) == group and process.pid != group:
+                found.append(process)
+    return found
 
 
 def goals_of(result: Mapping[str, Any]) -> list[Goal]:

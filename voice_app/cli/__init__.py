@@ -35,4 +35,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:
+    # One who repeats it shall not cut the way out short. Not SIG_IGN: processes that are started inherit it.
+    signal.signal(signal.SIGTERM, _told_before)
     raise _Terminated
+
+
+def _told_before(_number: int, _frame: FrameType | None) -> None:
+    pass
