@@ -1,17 +1,19 @@
 """A worker process: `python -m voice_app.pipeline.worker NAME`, its configuration on stdin.
 
 The main thread takes messages; each stage has a thread; another loads the models and ends; one waits
-for stdin to close. The worker ends on SIGTERM, when its stdin closes (its parent says so, or is
-gone), or when a scheduler breaks; whoever notices posts the main thread a `Shutdown`.
+for stdin to close, one for signals. The worker ends on SIGTERM, when its stdin closes (its parent says so,
+or is gone), or when a scheduler breaks; whoever notices posts the main thread a `Shutdown`.
 """
 
 import contextlib
 import gc
 import logging
 import os
+import queue
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 import msgspec
@@ -97,7 +99,8 @@ class Worker:
         return self._exit_code
 
     def stop(self, exit_code: int = 0) -> None:
-        """End; from any thread, or a signal's handler."""
+        """End; from any thread. Not from a signal's handler: what that interrupted may hold a lock of the
+        wire's."""
         self._exit_code = self._exit_code or exit_code
         self._wire.send(self._config.name, Shutdown())
 
@@ -190,6 +193,21 @@ class Worker:
         self._tell(StageReport(self._config.name, stage, load, met))
 
 
+def on_sigterm(stop: Callable[[], None]) -> None:
+    """Have `stop` called in a thread of its own, once, however often the signal comes."""
+    told = queue.SimpleQueue[None]()
+
+    def tell(signal_number: int, frame: FrameType | None) -> None:
+        told.put(None)  # Reentrant.
+
+    def wait() -> None:
+        told.get()
+        stop()
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+    signal.signal(signal.SIGTERM, tell)
+
+
 def main() -> int:
     """Process entry."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -203,15 +221,12 @@ def main() -> int:
         refuse(to_info(error))
         return error.exit_code
 
-    def stop(signal_number: int, frame: FrameType | None) -> None:
-        worker.stop()
-
     def wait_for_parent() -> None:
         while sys.stdin.buffer.read(1):
             pass
         worker.stop()
 
-    signal.signal(signal.SIGTERM, stop)
+    on_sigterm(worker.stop)
     threading.Thread(target=wait_for_parent, name="stdin", daemon=True).start()
     try:
         return worker.run()
