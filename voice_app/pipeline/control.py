@@ -216,7 +216,8 @@ class Malformed(Exception):
 
 INLINE_LIMIT = 32 * 1024
 """An array of up to so many bytes travels within its message. `voice-app bench edges` measures both ways: at
-16 KB a message takes 0.6 to 1.0 of a slot's time, at 64 KB 0.8 to 1.1 (two runs)."""
+16 KB a message took no longer than a slot (0.6 and 1.0 of its time in two runs), at 64 KB it was quicker in
+one run and slower in the other (0.8 and 1.1). The limit is half of where the two cross."""
 
 _small = msgspec.msgpack.Encoder(enc_hook=inliner(INLINE_LIMIT))
 _any_size = msgspec.msgpack.Encoder(enc_hook=inliner())
