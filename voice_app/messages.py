@@ -4,34 +4,18 @@ All are msgspec structs: typed, immutable where they are keys, and encoded witho
 `numpy.ndarray`; between processes small ones travel within the message and large ones in shared memory
 (`pipeline/transport/`), within a process the object itself is handed on, so **nobody writes
 into an array after it was emitted.** Field docs give shape and dtype. What a stage on a GPU emits is a
-tensor there instead, complete when it is emitted; `on_host` makes the array of it.
+tensor there instead, complete when it is emitted; `arrays.on_host` makes the array of it.
 
 Control messages between processes (DataReady, DataAck, …) are in `pipeline/control.py`.
 """
 
 from enum import StrEnum
-from functools import singledispatch
 from typing import Literal
 
 import msgspec
-import numpy as np
 
+from voice_app.arrays import Array
 from voice_app.errors import InputError
-
-Array = np.ndarray
-"""An array in a payload. A plain alias: shape and dtype stand beside each field."""
-
-
-@singledispatch
-def on_host(value: object) -> Array:
-    """The array with the numbers of `value`, as they cross to where there is no GPU. A pack whose stages
-    emit tensors registers their type. Raises TypeError for what is neither."""
-    raise TypeError(f"{type(value).__name__} cannot cross an edge; send arrays of plain numbers")
-
-
-@on_host.register
-def _(value: np.ndarray) -> Array:
-    return value
 
 
 class Stage(StrEnum):

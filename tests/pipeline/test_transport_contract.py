@@ -16,6 +16,7 @@ import transport_ends
 from transport_ends import KINDS, Ends, payload
 
 from voice_app import messages as m
+from voice_app.arrays import on_host
 from voice_app.errors import ConfigError, TransferFailed
 from voice_app.pipeline.control import DataInSlot, from_bytes, to_bytes
 from voice_app.pipeline.transport import mooncake
@@ -107,7 +108,7 @@ def _pack(out: Outgoing, ends: Ends, values: int = 1000, value: float = 1.0) -> 
 def _values(into: Incoming, parcel: Parcel) -> np.ndarray:
     opened = into.open(parcel)
     assert isinstance(opened, m.MelFrames)
-    return m.on_host(opened.frames)
+    return on_host(opened.frames)
 
 
 def _emitted(ends: Ends, value: Any) -> Any:
@@ -121,7 +122,7 @@ def _plain(value: object) -> object:
     """`value` in Python's own types."""
 
     def numbers(array: object) -> object:
-        host = m.on_host(array)
+        host = on_host(array)
         return (str(host.dtype), host.shape, host.tobytes())
 
     return (type(value).__name__, msgspec.to_builtins(value, enc_hook=numbers))

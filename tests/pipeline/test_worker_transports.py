@@ -15,8 +15,9 @@ import torch
 from pipeline_talk import config
 from transport_ends import FakeDevice, LoopbackDevice
 
+from voice_app.arrays import Array
 from voice_app.errors import ConfigError, TransferFailed
-from voice_app.messages import Array, Embeddings, Media, Stage, TokenVector
+from voice_app.messages import Embeddings, Media, Stage, TokenVector
 from voice_app.pipeline import graph, layout
 from voice_app.pipeline.client import PipelineClient
 from voice_app.pipeline.layout import Layout

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from voice_app import messages as m
+from voice_app.arrays import Array
 from voice_app.models.qwen3_omni import arrays  # noqa: F401  (tensors have a way to the host)
 from voice_app.pipeline.carriers import LocalCarrier
 from voice_app.pipeline.control import Edge, Lane, lane_key
@@ -56,7 +57,7 @@ class Ends(ABC):
     @abstractmethod
     def incoming(self, kind: object = m.StagePayload) -> Incoming: ...
 
-    def array(self, values: np.ndarray) -> m.Array:
+    def array(self, values: np.ndarray) -> Array:
         """As stages that use this transport emit them."""
         return values
 
@@ -101,7 +102,7 @@ class CudaIpc(Ends):
     def incoming(self, kind: object = m.StagePayload) -> Incoming:
         return CudaIpcIn(self.run, kind, self.device())
 
-    def array(self, values: np.ndarray) -> m.Array:
+    def array(self, values: np.ndarray) -> Array:
         return torch.from_numpy(values.copy()).to("cuda:0")  # type: ignore[return-value]
 
 
@@ -129,7 +130,7 @@ class FakeCudaIpc(CudaIpc):
     def device(self) -> Device:
         return FakeDevice(self.folder)
 
-    def array(self, values: np.ndarray) -> m.Array:
+    def array(self, values: np.ndarray) -> Array:
         return torch.from_numpy(values.copy())  # type: ignore[return-value]
 
     def leftovers(self) -> list[str]:

@@ -13,10 +13,11 @@ import time
 import numpy as np
 import zmq
 
+from voice_app.arrays import Array
 from voice_app.bench.edge_peer import PLACES
 from voice_app.bench.edge_ways import thinker_outlet
 from voice_app.bench.report import median, percentile
-from voice_app.messages import Array, Stage, StagePayload, TokenVector, TurnId
+from voice_app.messages import Stage, StagePayload, TokenVector, TurnId
 from voice_app.pipeline.carriers import RemoteCarrier
 from voice_app.pipeline.control import DataAck
 from voice_app.pipeline.exchange import Exchange

@@ -10,9 +10,9 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from voice_app.arrays import Array
 from voice_app.bench.edge_ways import TIMEOUT_S, Payload, array_of
 from voice_app.errors import ConfigError
-from voice_app.messages import Array
 
 try:
     import ray

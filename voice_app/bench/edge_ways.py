@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 import zmq
 
+from voice_app.arrays import Array
 from voice_app.bench.edge_peer import HOST, TIME, Lying
 from voice_app.errors import ConfigError
-from voice_app.messages import Array, Stage, TokenId, TokenVector, TurnId
+from voice_app.messages import Stage, TokenId, TokenVector, TurnId
 from voice_app.pipeline.carriers import RemoteCarrier
 from voice_app.pipeline.control import DataAck
 from voice_app.pipeline.fence import Fence

@@ -9,7 +9,7 @@ from typing import cast
 
 import torch
 
-from voice_app.messages import Array, on_host
+from voice_app.arrays import Array, on_host
 
 
 def to_array(tensor: torch.Tensor) -> Array:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from voice_app.messages import Array, on_host
+from voice_app.arrays import Array, on_host
 
 ALIGN = 64
 """Arrays start at multiples of this within their buffer: a cache line, and what SIMD loads like."""
