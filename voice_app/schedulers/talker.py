@@ -108,6 +108,8 @@ class QwenTalkerScheduler:
 
     def wake_after(self) -> float | None:
         """When the first that could not be stepped has to give way to one that waits."""
+        if len(self._voices) < 2:
+            return None
         short = {voice.turn for voice in self._voices.values() if self._lacks_memory(voice)}
         if not short and not any(self._needs_place(voice) for voice in self._voices.values()):
             return None
@@ -130,7 +132,7 @@ class QwenTalkerScheduler:
                 return
             if self._placed < self._runner.max_states and self._takes_place(voice):
                 self._place(voice, now)
-        if any(self._lacks_memory(voice) for voice in self._voices.values()):
+        if len(self._voices) > 1 and any(self._lacks_memory(voice) for voice in self._voices.values()):
             self._park_one(now)
 
     def _lacks_memory(self, voice: _Voice) -> bool:
