@@ -18,7 +18,7 @@ from voice_app.pipeline.control import Control, EndTurn, TurnFailed
 from voice_app.pipeline.wire import Wire
 
 MB = 1 << 20
-FAR = 1_000_000
+FAR = 1 << 40
 """What comes over TCP is numbered from here."""
 
 
