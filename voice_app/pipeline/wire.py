@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 
 HIGH_WATER = 16384
 """Messages that may queue for one node. Credits keep the traffic far below; a node that has so many
-waiting is not reading any more."""
+waiting is not reading any more. Parts of a large message count by themselves within the host, where bytes are
+bounded too (`unix_sockets.MOST_WAITING`); what ZMQ has is bounded by the number alone."""
 
 _RECONNECT_MS = 20
 """A peer that is just starting opens its inbox a moment after we connect."""
