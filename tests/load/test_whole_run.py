@@ -47,10 +47,11 @@ speech = ["{spoken}/fact-3-1.flac"]
 loses_connection = 1.0
 interrupts_after_s = [0.1, 0.3]
 pause_s = [0.1, 0.3]
+# Later than the 8 s that do not count.
 [people.hangs_up]
 speech = ["{spoken}/fact-3-1.flac"]
 hangs_up = 1.0
-pause_s = [0.1, 3.0]
+pause_s = [8.0, 10.0]
 [people.shows]
 speech = ["{spoken}/camera-1-1.flac"]
 pictures = ["{pictures}/coffee.jpg"]
