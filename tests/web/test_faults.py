@@ -1,5 +1,7 @@
 """What goes wrong around the page, and what it says then."""
 
+import time
+
 from playwright.sync_api import expect
 from stub_server import tone_answer
 from talk_page import murmur, settings
@@ -18,6 +20,9 @@ def test_a_cut_connection_is_made_again_and_the_talk_told(open_page, stub):
     stub.cut()
     talk.state("Listening")
     talk.notice("Connected again")
+    deadline = time.monotonic() + 5
+    while len(stub.of_type("conversation.item.create")) < 3 and time.monotonic() < deadline:
+        talk.page.wait_for_timeout(20)  # What was sent is still on its way to the server.
     told = stub.of_type("conversation.item.create")[1:]
     assert [each["item"]["role"] for each in told] == ["user", "assistant"]
     assert told[1]["item"]["content"] == [{"type": "output_text", "text": stub.script.answer.text + " "}]
