@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire_client import LOUD, MANUAL, wire_client
 
 from voice_app.errors import ConfigError
+from voice_app.server import admission as admission_module
 from voice_app.server import auth, connection
 from voice_app.server.admission import Admission, Full
 from voice_app.server.hub import make_hub
@@ -76,7 +77,7 @@ async def test_a_key_has_so_many_talks():
             await second.recv()
     assert closed.value.rcvd
     assert closed.value.rcvd.code == 1013
-    assert "1 talks already" in closed.value.rcvd.reason
+    assert "its 1 talk already" in closed.value.rcvd.reason
 
 
 async def test_a_full_server_lets_the_next_in_when_one_leaves():
@@ -92,6 +93,21 @@ async def test_a_full_server_lets_the_next_in_when_one_leaves():
                 await asyncio.wait_for(second.recv(), 0.2)
             await first.close()
             assert json.loads(await asyncio.wait_for(second.recv(), 2))["type"] == "session.created"
+
+
+async def test_whoever_closes_a_talk_may_open_the_next_at_once(monkeypatch: pytest.MonkeyPatch):
+    """The end of the old talk may come after the beginning of the new one."""
+    admission = Admission(9, queue=1, wait_s=0.05)
+    await admission.enter("a", 1)
+    following = asyncio.create_task(admission.enter("a", 1))
+    await asyncio.sleep(0)
+    admission.leave("a")
+    await asyncio.wait_for(following, 0.5)
+    await admission.enter("b", 1)
+    monkeypatch.setattr(admission_module, "KEY_GRACE_S", 0.01)
+    with pytest.raises(Full, match="its 1 talk already"):
+        await admission.enter("a", 1)
+    assert admission.talks == 2
 
 
 async def test_the_queue_forgets_who_gave_up():

@@ -1,8 +1,13 @@
 """Who is let in when: a bound on talks, a short queue in front of it, and an honest "full"."""
 
 import asyncio
+import contextlib
 from collections import Counter, deque
 from dataclasses import dataclass, field
+
+KEY_GRACE_S = 1.0
+"""How long a key that has all its talks waits for one to end: who closes a talk and opens the next at once
+finds the end of the old one still on its way."""
 
 
 class Full(Exception):
@@ -24,6 +29,8 @@ class Admission:
         self._wait_s = wait_s
         self._talks: Counter[str] = Counter()
         self._queue: deque[_Waiting] = deque()
+        self._left = asyncio.Event()
+        """Set, and replaced, when a talk ends."""
         self.draining = False
 
     @property
@@ -37,12 +44,17 @@ class Admission:
     def drain(self) -> None:
         """Let nobody in any more."""
         self.draining = True
+        self._left.set()
         for waiting in self._queue:
             waiting.let_in.set()
 
     async def enter(self, key: str, most_per_key: int) -> None:
         """Returns when a talk with `key`, which may have `most_per_key`, may begin; raises Full. What enters
         must `leave`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KEY_GRACE_S):
+                while self._has_all(key, most_per_key) and not self.draining:
+                    await self._left.wait()
         self._check(key, most_per_key)
         if not self._queue and self.talks < self._most:
             self._talks[key] += 1
@@ -54,9 +66,12 @@ class Admission:
     def _check(self, key: str, most_per_key: int) -> None:
         if self.draining:
             raise Full("the server is shutting down")
+        if self._has_all(key, most_per_key):
+            raise Full(f"this key has its {most_per_key} talk{'s' * (most_per_key != 1)} already")
+
+    def _has_all(self, key: str, most_per_key: int) -> bool:
         waiting = sum(entry.key == key for entry in self._queue)
-        if self._talks[key] + waiting >= most_per_key:
-            raise Full(f"this key has {most_per_key} talks already")
+        return self._talks[key] + waiting >= most_per_key
 
     async def _wait(self, key: str) -> None:
         waiting = _Waiting(key)
@@ -85,6 +100,8 @@ class Admission:
         self._talks[key] -= 1
         if not self._talks[key]:
             del self._talks[key]
+        self._left.set()
+        self._left = asyncio.Event()
         while self._queue and self.talks < self._most and not self.draining:
             waiting = self._queue.popleft()
             self._talks[waiting.key] += 1
