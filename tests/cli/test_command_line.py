@@ -274,6 +274,14 @@ def test_the_graph_shows_every_name_whole(capsys, monkeypatch, columns):
     assert max(map(len, shown.splitlines())) <= (140 if columns is None else max(columns, 80))
 
 
+def test_a_checkpoint_that_has_no_place_is_one_line_and_exit_code_2(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert cli.main(["make-tiny-checkpoint", str(tmp_path / "file" / "x")]) == 2
+    error = capsys.readouterr().err
+    assert str(tmp_path / "file" / "x") in error
+    assert error.count("\n") == 1
+
+
 def test_the_version_is_the_installed_one(capsys):
     with pytest.raises(SystemExit) as exit_info:
         cli.main(["--version"])

@@ -24,6 +24,10 @@ def run(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: is there already; name a new or empty folder", param="folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror})", param="folder") from error
     from voice_app.models.qwen3_omni.tiny_checkpoint import make_tiny_checkpoint
 
     print(make_tiny_checkpoint(folder, arguments.seed))
