@@ -11,6 +11,7 @@ from voice_app import messages as m
 from voice_app.messages import TurnId
 from voice_app.schedulers.base import (
     NoAnswer,
+    NothingToPark,
     Prompt,
     PromptInputs,
     SequenceStep,
@@ -162,7 +163,7 @@ class _Voice:
     frames: int = 0
 
 
-class _Talker(_Silent):
+class _Talker(NothingToPark, _Silent):
     """What the two talkers share."""
 
     def __init__(self, pack: Pack, costs: Costs, asked: Lookup) -> None:
@@ -171,15 +172,6 @@ class _Talker(_Silent):
 
     def open(self, turn: TurnId) -> object:
         return _Voice(self.asked(turn).shape)
-
-    def park(self, state: object) -> None:
-        return None
-
-    def unpark(self, state: object) -> None:
-        return None
-
-    def lacks_memory(self, state: object) -> bool:
-        return False
 
     def feed(self, state: object, payload: m.EdgePayload) -> None:
         voice = _voice(state)

@@ -32,6 +32,7 @@ from voice_app.pipeline.control import DataAck, Edge, from_bytes
 from voice_app.pipeline.wire import Wire
 from voice_app.schedulers.base import (
     AnyRunner,
+    NothingToPark,
     Prompt,
     PromptInputs,
     SequenceStep,
@@ -216,20 +217,11 @@ class _Voice:
         """Payloads fed beside the vectors, given back with the next step."""
 
 
-class Talker(Warm):
+class Talker(NothingToPark, Warm):
     max_states = 8
 
     def open(self, turn: m.TurnId) -> _Voice:
         return _Voice()
-
-    def park(self, state: object) -> None:
-        return None
-
-    def unpark(self, state: object) -> None:
-        return None
-
-    def lacks_memory(self, state: object) -> bool:
-        return False
 
     def feed(self, state: object, payload: m.EdgePayload) -> None:
         assert isinstance(state, _Voice)

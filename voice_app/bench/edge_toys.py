@@ -16,6 +16,7 @@ from voice_app.models.base import Report
 from voice_app.pipeline.outlet import Outlet
 from voice_app.schedulers.base import (
     AnyRunner,
+    NothingToPark,
     Prompt,
     PromptInputs,
     SequenceStep,
@@ -85,20 +86,11 @@ class _Decode(_Warm):
         return b"."
 
 
-class _Talker(_Warm):
+class _Talker(NothingToPark, _Warm):
     max_states = 8
 
     def open(self, turn: m.TurnId) -> list[float]:
         return []
-
-    def park(self, state: object) -> None:
-        return None
-
-    def unpark(self, state: object) -> None:
-        return None
-
-    def lacks_memory(self, state: object) -> bool:
-        return False
 
     def feed(self, state: object, payload: m.EdgePayload) -> None:
         now = time.monotonic_ns()

@@ -312,6 +312,20 @@ class TalkerRunner(Runner, Protocol):
         ...
 
 
+class NothingToPark:
+    """That part of a `TalkerRunner` whose states hold nothing that another could need."""
+
+    def park(self, state: object) -> None:
+        """Nothing is put aside."""
+
+    def unpark(self, state: object) -> None:
+        """Nothing is missing."""
+
+    def lacks_memory(self, state: object) -> bool:
+        """Never."""
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class WaveSpec:
     """What `Code2WavScheduler` must know of a decoder.

@@ -21,7 +21,7 @@ from voice_app.models.local.clauses import Clause, ClauseCutter
 from voice_app.models.local.phonemes import Phonemizer
 from voice_app.models.local.piper import PiperVoice, load_voice, voice_path
 from voice_app.models.local.spoken_form import SpokenWord, spoken_form
-from voice_app.schedulers.base import TalkerOutput, TokenDecoder
+from voice_app.schedulers.base import NothingToPark, TalkerOutput, TokenDecoder
 
 _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 _MAX_STATES = 64
@@ -68,7 +68,7 @@ class _Saying:
     given: int = 0
 
 
-class TalkerAr:
+class TalkerAr(NothingToPark):
     """`TalkerRunner` over one Piper voice."""
 
     max_states = _MAX_STATES
@@ -88,15 +88,6 @@ class TalkerAr:
 
     def open(self, turn: TurnId) -> object:
         return _Talk()
-
-    def park(self, state: object) -> None:
-        pass  # It takes no place but some memory of its own.
-
-    def unpark(self, state: object) -> None:
-        pass
-
-    def lacks_memory(self, state: object) -> bool:
-        return False
 
     def feed(self, state: object, payload: EdgePayload) -> None:
         """Raises InputError for a voice or a speed that there is not."""

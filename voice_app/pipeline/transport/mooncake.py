@@ -16,6 +16,7 @@ import importlib
 import mmap
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -94,7 +95,9 @@ class _Memory:
 
     def __init__(self, size: int) -> None:
         """Raises TransferFailed if the memory cannot be had."""
-        flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_POPULATE", 0)
+        flags = mmap.MAP_PRIVATE
+        if sys.platform == "linux":
+            flags |= mmap.MAP_POPULATE
         try:
             self.view = memoryview(mmap.mmap(-1, size, flags=flags))
         except OSError as error:
