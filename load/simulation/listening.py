@@ -2,6 +2,7 @@
 turn machine over what its voice detector said of a recording."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 
@@ -13,8 +14,10 @@ PACKET_S = FRAME_MS / 1000
 
 
 class Then(Enum):
+    MAY_BEGIN = "may begin"
+    """As `BEGIN`, where the server has nothing else to do."""
     BEGIN = "begin"
-    """The work on what was heard so far; it may turn out to be all."""
+    """The work on what was heard so far, if it has not begun; it may turn out to be all."""
     DROP = "drop"
     """The question goes on."""
     ANSWER = "answer"
@@ -24,19 +27,25 @@ class Then(Enum):
 Step = tuple[float, Then]
 """Seconds since the last packet with speech was over (below 0: before), and what happens then."""
 
-_MEANING = {turns.Speculate: Then.BEGIN, turns.DropSpeculation: Then.DROP, turns.SpeechStopped: Then.ANSWER}
+_MEANING = {turns.DropSpeculation: Then.DROP, turns.SpeechStopped: Then.ANSWER}
 
 
 @lru_cache(maxsize=4096)
 def steps(shape: Shape, rules: turns.Rules) -> tuple[Step, ...]:
-    """What happens to one question, in order."""
-    packets = round(shape.speech_s / PACKET_S)
-    state, found = turns.State(), []
+    """What happens to one question, in order: to two servers, of which one has nothing else to do."""
+    packets, busy_rules = round(shape.speech_s / PACKET_S), replace(rules, early_ms=None)
+    idle = busy = turns.State()
+    found: list[Step] = []
     for number, silent_ms in enumerate(_frames(shape.listened or (Stretch(packets, 0),), rules.silence_ms)):
-        now = number * PACKET_S
-        state, actions = turns.step(state, turns.Frame(silent_ms), now, rules)
-        at = (number - packets) * PACKET_S
-        found += [(at, _MEANING[type(action)]) for action in actions if type(action) in _MEANING]
+        now, frame, waits = number * PACKET_S, turns.Frame(silent_ms), not busy.speculating
+        idle, actions = turns.step(idle, frame, now, rules)
+        busy, late = turns.step(busy, frame, now, busy_rules)
+        then = [_MEANING[type(action)] for action in actions if type(action) in _MEANING]
+        if any(isinstance(action, turns.Speculate) for action in late):
+            then.insert(0, Then.BEGIN)
+        elif silent_ms and idle.speculating and waits:
+            then.append(Then.MAY_BEGIN)
+        found += [((number - packets) * PACKET_S, what) for what in then]
     return tuple(found)
 
 

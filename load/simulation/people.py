@@ -14,6 +14,7 @@ from load.simulation.shapes import Pack, Shape
 from voice_app import messages as m
 from voice_app.bench.report import percentile
 from voice_app.messages import TurnId
+from voice_app.server.occupancy import Occupancy
 from voice_app.server.session.turns import Rules
 
 PATIENCE_S = 30.0
@@ -115,8 +116,17 @@ def burst(pack: Pack, people: int, within_s: float, seed: int) -> list[Talk]:
 class _Person:
     """One talk under way."""
 
-    def __init__(self, box: Box, pack: Pack, name: str, talk: Talk, server: Server | None, met: Met) -> None:
-        self._box, self._pack, self._name = box, pack, name
+    def __init__(
+        self,
+        box: Box,
+        pack: Pack,
+        name: str,
+        talk: Talk,
+        server: Server | None,
+        met: Met,
+        occupancy: Occupancy,
+    ) -> None:
+        self._box, self._pack, self._name, self._occupancy = box, pack, name, occupancy
         self._rules = None if server is None else Rules(silence_ms=server.silence_ms)
         self._reply_s = 0.0 if server is None else server.reply_s
         self._met = met
@@ -153,18 +163,24 @@ class _Person:
 
     def _follow(self, then: Then, said: Said, asked: Asked, heard: Heard) -> None:
         """What the server does with what it hears."""
-        if then is not Then.ANSWER or self._job is None:
-            self._drop()
+        job = self._job if self._job is not None and not self._job.answers else None
         if then is Then.DROP:
+            if job is not None:
+                self._drop()
             return
-        if self._job is None:
-            self._job = self._submit(said, asked, heard)
+        if then is Then.MAY_BEGIN and not self._occupancy.idle(self._box.clock.now):
+            return
+        if job is None:
+            self._drop()
+            self._job = job = self._submit(said, asked, heard)
         if then is Then.ANSWER:
-            self._box.clock.after(self._reply_s, self._job.let_out)
+            job.answers = True
+            self._box.clock.after(self._reply_s, job.let_out)
 
     def _submit(self, said: Said, asked: Asked, heard: Heard) -> "_Job":
         turn = TurnId(self._name, str(len(self._left)), next(self._generations))
-        job = _Job(self._box, turn, heard, lambda: self._heard_out(said, asked))
+        job = _Job(self._box, turn, heard, self._occupancy, lambda: self._heard_out(said, asked))
+        self._occupancy.enter(turn)
         heard.stages = self._box.submit(turn, asked, job.hear)
         return job
 
@@ -182,15 +198,24 @@ class _Person:
 class _Job:
     """The work on one question, whose sound waits until it is let out."""
 
-    def __init__(self, box: Box, turn: TurnId, heard: Heard, over: Callable[[], None]) -> None:
+    def __init__(
+        self, box: Box, turn: TurnId, heard: Heard, occupancy: Occupancy, over: Callable[[], None]
+    ) -> None:
         self.turn = turn
-        self._box, self._heard, self._over = box, heard, over
+        self.answers = False
+        """The question is over: it is no work in advance any more."""
+        self._box, self._heard, self._occupancy, self._over = box, heard, occupancy, over
         self._listener = Listener()
         self._dropped = False
         self._held: list[m.StageEvent] | None = []
 
     def hear(self, event: m.StageEvent) -> None:
         """The pipeline made something."""
+        if isinstance(event, m.AudioDone):
+            self._occupancy.done(self.turn)
+        self._take(event)
+
+    def _take(self, event: m.StageEvent) -> None:
         if self._held is not None:
             self._held.append(event)
         elif isinstance(event, m.AudioChunk) and len(event.samples):
@@ -203,6 +228,7 @@ class _Job:
         self._dropped = True
         self._heard.first_audio_s = None
         self._box.cancel(self.turn)
+        self._occupancy.leave(self.turn, self._box.clock.now)
 
     def let_out(self) -> None:
         """What there is, and all that comes."""
@@ -210,7 +236,7 @@ class _Job:
             return
         held, self._held = self._held or [], None
         for event in held:
-            self.hear(event)
+            self._take(event)
 
     def _play(self, seconds: float) -> None:
         now, heard = self._box.clock.now, self._heard
@@ -243,9 +269,9 @@ def _keys(shape: Shape, number: int, what: str) -> list[int]:
 def follow(box: Box, pack: Pack, crowd: Sequence[Talk], server: Server | None, most_s: float = 600.0) -> Met:
     """Let everybody say what they have to say, until all is answered or `most_s` have passed. Without a
     `server` each question is given whole, at once."""
-    met = Met(len(crowd))
+    met, occupancy = Met(len(crowd)), Occupancy()
     for number, talk in enumerate(crowd):
-        person = _Person(box, pack, str(number), talk, server, met)
+        person = _Person(box, pack, str(number), talk, server, met, occupancy)
         box.clock.after(talk.arrives_s, person.begin)
     box.clock.run(box.clock.now + most_s)
     return met

@@ -171,7 +171,7 @@ HESITANT = msgspec.structs.replace(SHAPE, listened=LISTENED)
 
 
 def test_a_server_begins_early_drops_and_begins_again():
-    found = steps(HESITANT, Rules(silence_ms=500, speculate_ms=160))
+    found = steps(HESITANT, Rules(silence_ms=500, early_ms=None, speculate_ms=160))
     assert [(round(at, 3), then) for at, then in found] == [
         (-0.86, Then.BEGIN),
         (-0.78, Then.DROP),
@@ -180,11 +180,37 @@ def test_a_server_begins_early_drops_and_begins_again():
     ]
 
 
+def test_a_server_with_nothing_else_to_do_may_begin_sooner():
+    """In any frame until it has to."""
+    found = steps(HESITANT, Rules(silence_ms=500, early_ms=120, speculate_ms=160))
+    assert [(round(at, 3), then) for at, then in found] == [
+        (-0.9, Then.MAY_BEGIN),
+        (-0.88, Then.MAY_BEGIN),
+        (-0.86, Then.BEGIN),
+        (-0.78, Then.DROP),
+        (0.1, Then.MAY_BEGIN),
+        (0.12, Then.MAY_BEGIN),
+        (0.14, Then.BEGIN),
+        (0.48, Then.ANSWER),
+    ]
+
+
+def test_what_was_begun_sooner_is_dropped_too():
+    """A pause of 140 ms: too short for a server that has something to do."""
+    brief = (Stretch(50, 0), Stretch(7, 20), Stretch(43, 0), Stretch(30, 20))
+    found = steps(msgspec.structs.replace(SHAPE, listened=brief), Rules(silence_ms=500, early_ms=120))
+    assert [(round(at, 3), then) for at, then in found][:3] == [
+        (-0.9, Then.MAY_BEGIN),
+        (-0.88, Then.MAY_BEGIN),
+        (-0.84, Then.DROP),
+    ]
+
+
 @pytest.mark.parametrize(
     ("silence_ms", "first_s"),
     [
         (500, 0.48 + 0.002),  # All of the work is done while it is silent.
-        (300, 0.14 + ALONE_S),
+        (220, 0.06 + ALONE_S),
     ],
 )
 def test_the_silence_hides_the_work(silence_ms: int, first_s: float):
@@ -195,7 +221,14 @@ def test_the_silence_hides_the_work(silence_ms: int, first_s: float):
 def test_half_a_question_that_was_answered_is_dropped():
     """The pause ends the turn: the work on it is in vain, and what counts is the answer to the whole."""
     found = met(one(HESITANT), server=Server(silence_ms=200))
-    assert first_audio(found) == pytest.approx([0.14 + ALONE_S], abs=1e-4)
+    assert first_audio(found) == pytest.approx([0.06 + ALONE_S], abs=1e-4)
+
+
+def test_the_work_begins_as_late_as_ever_while_somebody_else_s_is_done():
+    """The second question ends 50 ms after the first."""
+    first, second = Talk(0.0, (Said(SHAPE, 0.0),)), Talk(0.05, (Said(SHAPE, 0.0),))
+    found = met([first, second], server=Server(silence_ms=220))
+    assert first_audio(found) == pytest.approx([0.06 + ALONE_S, 0.14 + ALONE_S], abs=1e-4)
 
 
 def test_a_burst_ends_its_questions_within_its_time():

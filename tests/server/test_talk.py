@@ -35,7 +35,7 @@ def test_nothing_is_sent_before_the_turn_is_over_and_the_wait_hides_the_work():
     [stopped] = t.times("input_audio_buffer.speech_stopped")
     first_audio = t.times("response.output_audio.delta")[0]
     submitted = t.requests[0][0]
-    assert stopped - submitted == pytest.approx(0.34, abs=0.021), "work began at 160 ms of silence"
+    assert stopped - submitted == pytest.approx(0.42, abs=0.021), "work began at 80 ms of silence"
     assert first_audio == stopped, "all of the model's 0.2 s were hidden"
     assert len(t.requests) == 1
     told = [at for at, event in t.log if event["type"].startswith("response.")]
@@ -58,7 +58,7 @@ def test_a_speculation_is_dropped_without_a_trace_when_the_user_goes_on():
     assert len(t.events("response.created")) == 1
     part = t.requests[-1][1].messages[-1].parts[0]
     assert isinstance(part, m.AudioPart)
-    assert len(part.samples) / 16_000 == pytest.approx(2.6 + 0.16, abs=0.03), "the whole turn"
+    assert len(part.samples) / 16_000 == pytest.approx(2.6 + 0.08, abs=0.03), "the whole turn"
 
 
 def test_without_speculation_the_work_starts_when_the_turn_is_over():

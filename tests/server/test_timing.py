@@ -11,7 +11,7 @@ WORD_S = 0.3
 @pytest.fixture
 def talk() -> VirtualTalk:
     """The pipeline's first event (what it heard) comes 400 ms after it is asked, the others each 100 ms
-    later: the first word is the second, its sound the third. Work begins after 160 ms of silence."""
+    later: the first word is the second, its sound the third. Work begins after 80 ms of silence."""
     answer = spoken("one two three four five", seconds_per_word=WORD_S)
     made = VirtualTalk(lambda request: answer, first_s=FIRST_S, each_s=EACH_S)
     made.update(extensions={"timing": True})
@@ -27,7 +27,7 @@ def test_a_spoken_turn_is_timed_from_the_end_of_speech(talk):
     talk.silence(5)
     timing = done(talk)
     assert timing["created_ms"] == 500, "the silence that ends a turn"
-    assert timing["first_text_ms"] == pytest.approx(1000 * (0.16 + FIRST_S + EACH_S), abs=1000 * PACKET_S)
+    assert timing["first_text_ms"] == pytest.approx(1000 * (0.08 + FIRST_S + EACH_S), abs=1000 * PACKET_S)
     assert timing["first_audio_ms"] - timing["first_text_ms"] == pytest.approx(1000 * EACH_S, abs=1)
     # All five words are sent when the last is a second or less ahead of the ear.
     assert timing["done_ms"] > timing["first_audio_ms"]

@@ -13,6 +13,7 @@ from fake_pipeline import spoken, written
 
 from voice_app import messages as m
 from voice_app.errors import VoiceAppError
+from voice_app.server.occupancy import Occupancy
 from voice_app.server.protocol.config import AudioInput
 from voice_app.server.session.actions import (
     Action,
@@ -61,7 +62,8 @@ Answer = Callable[[m.TurnRequest], Script]
 
 
 class VirtualTalk:
-    """`first_s`: from a request to its first event; `each_s`: between events."""
+    """`first_s`: from a request to its first event; `each_s`: between events. `occupancy`: what other talks
+    of the same server have in the pipeline."""
 
     def __init__(
         self,
@@ -71,6 +73,7 @@ class VirtualTalk:
         first_s: float = 0.15,
         each_s: float = 0.02,
         check: bool = True,
+        occupancy: Occupancy | None = None,
         make_microphone: Callable[[AudioInput], Microphone] = lambda c: Microphone(c, LoudnessDetector),
     ) -> None:
         self.now = 1_000.0
@@ -98,6 +101,7 @@ class VirtualTalk:
             lambda prefix: f"{prefix}_{next(self._ids)}",
             now=self.now,
             unix_time=1.7e9,
+            occupancy=occupancy,
             make_microphone=make_microphone,
         )
         self.session.start()
@@ -171,7 +175,10 @@ class VirtualTalk:
             return
         position = next(i for i, entry in enumerate(self._queue) if self.session.room(entry[2]))
         _, _, turn, event = self._queue.pop(position)
+        if isinstance(event, m.TurnDone):
+            self.session.occupancy.done(turn)
         if isinstance(event, VoiceAppError):
+            self.session.occupancy.leave(turn, self.now)
             self.session.failed(turn, event, self.now)
         else:
             self.session.event(turn, event, self.now)
@@ -188,6 +195,7 @@ class VirtualTalk:
                         self.checker.feed(event)
                 case Submit(request):
                     self.requests.append((self.now, request))
+                    self.session.occupancy.enter(request.turn)
                     at = self.now + self._first_s
                     for event in self._answer(request):
                         self._queue.append((at, next(self._order), request.turn, event))
@@ -195,6 +203,7 @@ class VirtualTalk:
                     self._queue.sort(key=lambda entry: entry[:2])
                 case Cancel(turn):
                     self.cancelled.append(turn)
+                    self.session.occupancy.leave(turn, self.now)
                     self._queue = [entry for entry in self._queue if entry[2] != turn]
                 case AskTurnEnd(_, pause):
                     self.asked.append((self.now, pause))

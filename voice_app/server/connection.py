@@ -96,6 +96,7 @@ class Connection:
             unix_time=unix_time(),
             config=config,
             stored=stored,
+            occupancy=self._hub.occupancy,
         )
 
     async def _run(self, session: Session, stored: StoredTalk | None) -> None:

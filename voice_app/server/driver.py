@@ -222,6 +222,8 @@ class Driver:
         with bind(turn=turn.turn):
             try:
                 async for event in stream:
+                    if isinstance(event, TurnDone):
+                        self.session.occupancy.done(turn)
                     while not self.session.room(turn):
                         self._moved.clear()
                         await self._moved.wait()
@@ -319,7 +321,11 @@ class Driver:
             # The session hears of it as of any failure, but not while it still decides.
             self._loop.call_soon(self._refused, turn, error)
             return
-        self._start(self._read(turn, stream))
+        self.session.occupancy.enter(turn)
+        # However it ends: a task that is cancelled before its first step runs none of its own code.
+        self._start(self._read(turn, stream)).add_done_callback(
+            lambda _: self.session.occupancy.leave(turn, self._now())
+        )
 
     async def _ask_turn_end(self, samples: np.ndarray, pause: int) -> None:
         if self._judge is not None:
@@ -327,11 +333,12 @@ class Driver:
             self.session.judged(pause, probability, self._now())
             self.act()
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run beside the talk, no longer than it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
+        return task
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

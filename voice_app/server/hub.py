@@ -13,6 +13,7 @@ from voice_app.server.admission import Admission
 from voice_app.server.auth import Keys
 from voice_app.server.driver import Driver
 from voice_app.server.metrics import Metrics
+from voice_app.server.occupancy import Occupancy
 from voice_app.server.pipeline import Pipeline
 from voice_app.server.session.actions import Close
 from voice_app.server.settings import ServerSettings
@@ -44,6 +45,7 @@ class Hub:
     tracer: Tracer | None = None
     """Is told of every turn, where somebody wants traces."""
     drivers: set[Driver] = field(default_factory=set)
+    occupancy: Occupancy = field(default_factory=Occupancy)
     _left: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property

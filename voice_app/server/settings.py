@@ -13,8 +13,9 @@ class TalkSettings:
     """How talks are led; what of it a client may change is in the session's configuration.
 
     `lead_s`: audio is sent at most so far ahead of the listener's ear. `speculate_ms`: silence after which
-    the work on a turn starts (None: when the turn is over). `onset_ms`: sound of this length is speech.
-    `interrupt_ms`: speech of this length interrupts a reply (0: any); shorter speech is judged by its words
+    the work on a turn starts (None: when the turn is over). `early_ms`: after less of it, in whole frames
+    of 20 ms, while no turn of any talk is in the pipeline (None: no sooner then either).
+    `onset_ms`: sound of this length is speech. `interrupt_ms`: speech of this length interrupts a reply (0: any); shorter speech is judged by its words
     where the pack tells them (`transcribes`), else passed over. Both are counted in what the detector calls
     speech, which is 60 to 140 ms more than any sound is: a click of 20 ms counts 80 to 120. `resumes`: a
     reply that a sound without words interrupted is taken up again, where the pack tells words.
@@ -27,6 +28,7 @@ class TalkSettings:
     instructions: str = ""
     lead_s: float = 1.0
     speculate_ms: int | None = 160
+    early_ms: int | None = 80
     onset_ms: int = 140
     interrupt_ms: int = 400
     transcribes: bool = True

@@ -62,7 +62,7 @@ class Floor:
         self._looked: list[Frame] = []
         self._context = context
         self._config = config
-        self._hearing = Hearing(microphone, turn_rules(config, context.settings))
+        self._hearing = Hearing(microphone, turn_rules(config, context.settings), context.occupancy.idle)
         self._taken = False
         self._held_at = 0.0
         self._pause = 0
@@ -99,7 +99,7 @@ class Floor:
 
     def deadline(self, now: float) -> float | None:
         """When `tick` should be called."""
-        due = self._hearing.deadline()
+        due = self._hearing.deadline(now)
         for other in (self.replies.deadline(now), self._transcripts.deadline()):
             if other is not None and (due is None or other < due):
                 due = other
@@ -366,6 +366,7 @@ def turn_rules(config: cfg.Config, talk: TalkSettings) -> turns.Rules:
     speculate_ms = talk.speculate_ms if answers else None
     rules = turns.Rules(
         speculate_ms=speculate_ms,
+        early_ms=talk.early_ms,
         onset_ms=talk.onset_ms,
         interrupt=detection.interrupt_response,
         interrupt_ms=talk.interrupt_ms,

@@ -1,6 +1,7 @@
 """The turn machine, fed from the microphone and told who has the floor."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from msgspec.structs import replace
@@ -28,12 +29,22 @@ def _frame(silent_ms: int) -> turns.Frame:
 
 class Hearing:
     """Methods that move the machine yield its actions one by one; the caller carries each out before it
-    asks for the next, because an action (a reply that starts) may change how the next frame is taken."""
+    asks for the next, because an action (a reply that starts) may change how the next frame is taken.
 
-    def __init__(self, microphone: Microphone, rules: turns.Rules) -> None:
+    `idle`: whether nobody has to wait at that time for work that is begun in vain."""
+
+    def __init__(self, microphone: Microphone, rules: turns.Rules, idle: Callable[[float], bool]) -> None:
         self._microphone = microphone
-        self._rules = rules
+        self._idle = idle
+        self._set_rules(rules)
         self._state = turns.State()
+
+    def _set_rules(self, rules: turns.Rules) -> None:
+        self._rules = rules
+        self._busy_rules = dataclasses.replace(rules, early_ms=None)
+
+    def _rules_at(self, now: float) -> turns.Rules:
+        return self._rules if self._idle(now) else self._busy_rules
 
     @property
     def quiet(self) -> bool:
@@ -51,7 +62,7 @@ class Hearing:
         """The session's configuration changed."""
         listened = self._microphone.listening
         self._microphone.configure(config)
-        self._rules = rules
+        self._set_rules(rules)
         if not self._microphone.listening:
             yield from self._step(turns.Deaf(), now)
         elif not listened:
@@ -66,14 +77,14 @@ class Hearing:
                 param="audio",
             )
         before = self._microphone.position_ms
-        passed = 0
+        passed, rules = 0, self._rules_at(now)
         for silent_ms in self._microphone.hear(data):
             if silent_ms and self._state.user is turns.User.QUIET:
                 passed += 1  # Most frames of a talk: taken together.
                 continue
             self._state = turns.silent(self._state, passed, now) if passed else self._state
             passed = 0
-            self._state, actions = turns.step(self._state, _frame(silent_ms), now, self._rules)
+            self._state, actions = turns.step(self._state, _frame(silent_ms), now, rules)
             if actions:
                 yield from actions
         # A client that sends every 200 ms is not silent in between.
@@ -95,9 +106,9 @@ class Hearing:
         """Time has passed."""
         yield from self._step(turns.Tick(), now)
 
-    def deadline(self) -> float | None:
+    def deadline(self, now: float) -> float | None:
         """When `tick` should be called."""
-        return turns.deadline(self._state, self._rules) if self._microphone.listening else None
+        return turns.deadline(self._state, self._rules_at(now)) if self._microphone.listening else None
 
     def words(self, *, back_channel: bool, now: float) -> Iterator[turns.Action]:
         """What the sound over the reply turned out to be."""
@@ -115,7 +126,7 @@ class Hearing:
         yield from self._step(turns.ReplyEnded(), now)
 
     def _step(self, event: turns.Event, now: float) -> Iterator[turns.Action]:
-        self._state, actions = turns.step(self._state, event, now, self._rules)
+        self._state, actions = turns.step(self._state, event, now, self._rules_at(now))
         yield from actions
 
     def cut(self, start_ms: int, end_ms: int) -> np.ndarray:

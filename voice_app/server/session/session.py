@@ -14,6 +14,7 @@ from voice_app import messages as m
 from voice_app.errors import VoiceAppError
 from voice_app.server import sound
 from voice_app.server.limits import Bucket
+from voice_app.server.occupancy import Occupancy
 from voice_app.server.protocol import client_events as client
 from voice_app.server.protocol import config as cfg
 from voice_app.server.protocol import server_events as events
@@ -40,7 +41,8 @@ def webrtc_microphone(config: cfg.AudioInput) -> Microphone:
 
 class Session:
     """`new_id(prefix)` gives unique ids. `unix_time`: the wall clock at `now`, for `expires_at`. `stored`:
-    the talk that is taken up again."""
+    the talk that is taken up again. `occupancy`: what all talks of the server share; None: this is the
+    only one."""
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class Session:
         unix_time: float,
         config: cfg.Config | None = None,
         stored: StoredTalk | None = None,
+        occupancy: Occupancy | None = None,
         make_microphone: Callable[[cfg.AudioInput], Microphone] = webrtc_microphone,
     ) -> None:
         self.id = session_id
@@ -60,6 +63,8 @@ class Session:
         self.resumption: dict[str, Any] | None = None
         """What a client needs to take the talk up again later; shown where it asked for that."""
         self.heard_ms = 0
+        self.occupancy = Occupancy() if occupancy is None else occupancy
+        """What is in the pipeline: the driver keeps it."""
         self._settings = settings
         self._new_id = new_id
         self._expires_unix = int(unix_time + settings.session_s)
@@ -70,7 +75,9 @@ class Session:
         self._pictures = Bucket(camera.PICTURES_PER_S, camera.PICTURES_BURST)
         if stored is not None:
             self._restore(stored)
-        self._context = Context(session_id, new_id("conv"), settings, new_id, self.conversation)
+        self._context = Context(
+            session_id, new_id("conv"), settings, new_id, self.conversation, self.occupancy
+        )
         self._context.transcripts = self.config.audio.input.transcription is not None
         if settings.responses_per_minute is not None:
             per_minute = settings.responses_per_minute

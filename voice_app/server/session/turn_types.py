@@ -5,14 +5,20 @@ from enum import Enum
 
 import msgspec
 
+from voice_app.server.session.vad import FRAME_MS
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How turns are told apart. `interrupt_ms` 0: any speech interrupts a reply."""
+    """How turns are told apart. `interrupt_ms` 0: any speech interrupts a reply. Work on a turn starts after
+    `speculate_ms` of silence, or after `early_ms`, which is less."""
 
     prefix_ms: int = 300
     silence_ms: int = 500
     speculate_ms: int | None = 160
+    early_ms: int | None = 80
+    """None while others would have to wait for work that may be in vain. Not over a reply, where the work is
+    to tell the words of a sound that is over."""
     onset_ms: int = 140
     interrupt: bool = True
     interrupt_ms: int = 400
@@ -25,6 +31,11 @@ class Rules:
     ask_ms: int = 200
     longest_ms: int = 300_000
     """A turn ends by then, whatever is heard."""
+
+    def __post_init__(self) -> None:
+        early, late = self.early_ms, self.speculate_ms
+        if early is not None and late is not None and (early % FRAME_MS or not 0 < early < late):
+            raise ValueError(f"early_ms {early}: not a multiple of {FRAME_MS} between 0 and {late}")
 
 
 class User(Enum):

@@ -8,6 +8,9 @@ audio are in ms since the session's first sample, clock times (`now`) in seconds
       └─────────────────┘       speculate_ms ▼ │ more speech (the speculation is dropped)
                                      work starts early
 
+Work starts sooner, after `early_ms`, as long as the rules that are passed in say so; whoever passes them in
+knows whether others wait.
+
 While a reply is heard, sound first holds the reply (the client still has some to play) and is judged:
 as an interruption once it lasts `interrupt_ms`, or if its words say so; else the reply goes on where it
 was held. So a cough, a door or an "mm-hm" costs nothing.
@@ -105,11 +108,21 @@ def _limits(state: State, rules: Rules) -> tuple[int, ...]:
     if state.user is User.ONSET or (state.user is User.OVERLAP and not rules.judge_words):
         return (FALSE_START_MS,)
     limits = [_needed(state, rules)]
-    if rules.speculate_ms is not None and not state.speculating:
-        limits.append(rules.speculate_ms)
+    begins_ms = _begins(state, rules)
+    if begins_ms is not None:
+        # Where that was too soon by the rules of before, it is due now.
+        limits.append(max(begins_ms, state.silence_ms + 1))
     if _may_ask(state, rules):
         limits.append(rules.ask_ms)
     return tuple(limits)
+
+
+def _begins(state: State, rules: Rules) -> int | None:
+    """How long a silence begins the work on what is heard; None: none does, or it has begun."""
+    if state.speculating or rules.speculate_ms is None:
+        return None
+    early = state.user is User.SPEAKING and rules.early_ms is not None
+    return rules.early_ms if early else rules.speculate_ms
 
 
 def _may_ask(state: State, rules: Rules) -> bool:
@@ -216,7 +229,8 @@ def _after_silence(state: State, silence_ms: int, rules: Rules) -> Step:
         return _forget(state) if silence_ms >= FALSE_START_MS else (state, [])
     if state.user is User.OVERLAP and not rules.judge_words and silence_ms >= FALSE_START_MS:
         return _forget(state)
-    if rules.speculate_ms is not None and not state.speculating and silence_ms >= rules.speculate_ms:
+    begins_ms = _begins(state, rules)
+    if begins_ms is not None and silence_ms >= begins_ms:
         state = replace(state, speculating=True)
         actions.append(Speculate(state.start_ms, state.heard_ms))
     if _may_ask(state, rules) and silence_ms >= rules.ask_ms:

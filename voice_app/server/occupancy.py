@@ -1,0 +1,37 @@
+"""Whether a server's pipeline is at rest: then work on a turn that may go on costs nobody anything."""
+
+from voice_app.messages import TurnId
+
+SETTLES_S = 0.2
+"""A turn that was cut short may be in a call, which is made to its end: of recognition, 0.06 to 0.12 s."""
+
+
+class Occupancy:
+    """The turns of all talks of one server that are in its pipeline. Time is passed in."""
+
+    def __init__(self) -> None:
+        self._turns: set[TurnId] = set()
+        self._settles_at = float("-inf")
+
+    @property
+    def turns(self) -> int:
+        """How many there are."""
+        return len(self._turns)
+
+    def idle(self, now: float) -> bool:
+        """Nothing is being worked on, what was cut short included."""
+        return not self._turns and now >= self._settles_at
+
+    def enter(self, turn: TurnId) -> None:
+        """It was submitted."""
+        self._turns.add(turn)
+
+    def done(self, turn: TurnId) -> None:
+        """The pipeline has made all of it."""
+        self._turns.discard(turn)
+
+    def leave(self, turn: TurnId, now: float) -> None:
+        """Nobody waits for it any more; it was cut short, unless it is done."""
+        if turn in self._turns:
+            self._turns.remove(turn)
+            self._settles_at = now + SETTLES_S
