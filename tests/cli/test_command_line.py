@@ -241,6 +241,8 @@ def test_the_operator_says_what_is_speech_and_what_interrupts(monkeypatch):
     assert talk.languages == registry.offer(PackConfig()).languages == ("en",)
     assert cli.main(["serve", "--no-reply-resume"]) == 0
     assert not seen[1].settings.talk.resumes
+    assert cli.main(["serve", "--no-early-start"]) == 0
+    assert [given.settings.talk.early_ms for given in seen] == [80, 80, None]
 
 
 @pytest.mark.parametrize(

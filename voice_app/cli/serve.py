@@ -40,6 +40,11 @@ def add_parser(commands) -> None:
         "--no-speculation", action="store_true", help="start no work before a turn is surely over"
     )
     turns.add_argument(
+        "--no-early-start",
+        action="store_true",
+        help=f"start none before {TALK.speculate_ms} ms of silence, though nobody else waits",
+    )
+    turns.add_argument(
         "--min-speech",
         type=int,
         default=TALK.onset_ms,
@@ -97,6 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
         store_audio=arguments.store_audio,
         talk=TalkSettings(
             speculate_ms=None if arguments.no_speculation else TALK.speculate_ms,
+            early_ms=None if arguments.no_early_start else TALK.early_ms,
             onset_ms=arguments.min_speech,
             interrupt_ms=arguments.interrupt_after,
             resumes=not arguments.no_reply_resume,
