@@ -15,13 +15,14 @@ class TalkSettings:
     `lead_s`: audio is sent at most so far ahead of the listener's ear. `speculate_ms`: silence after which
     the work on a turn starts (None: when the turn is over). `early_ms`: after less of it, in whole frames
     of 20 ms, while no turn of any talk is in the pipeline (None: no sooner then either).
-    `onset_ms`: sound of this length is speech. `interrupt_ms`: speech of this length interrupts a reply (0: any); shorter speech is judged by its words
-    where the pack tells them (`transcribes`), else passed over. Both are counted in what the detector calls
-    speech, which is 60 to 140 ms more than any sound is: a click of 20 ms counts 80 to 120. `resumes`: a
-    reply that a sound without words interrupted is taken up again, where the pack tells words.
-    `semantic_vad`: a model says whether a turn sounds complete. `audio_kept_s`: seconds of the user's
-    recordings that a talk keeps. `prompt_tokens`: about so many of the conversation are in a prompt at
-    most. `stand_in_voices`: names (in lower case) of voices elsewhere, which stand for the pack's own.
+    `onset_ms`: sound of this length is speech. `interrupt_ms`: speech of this length interrupts a reply (0:
+    any); shorter speech is judged by its words where the pack tells them (`transcribes`), else passed over.
+    Both are counted in what the detector calls speech, which is 60 to 140 ms more than any sound is: a click
+    of 20 ms counts 80 to 120. `resumes`: a reply that a sound without words interrupted is taken up again,
+    where the pack tells words. `semantic_vad`: a model says whether a turn sounds complete. `audio_kept_s`:
+    seconds of the user's recordings that a talk keeps. `prompt_tokens`: about so many of the conversation are
+    in a prompt at most. `stand_in_voices`: names (in lower case) of voices elsewhere, which stand for the
+    pack's own.
     `voices`, `languages`: what the pack offers (`voice_app.models.base.Offer`)."""
 
     model: str = "local"
