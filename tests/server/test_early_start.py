@@ -138,6 +138,21 @@ def test_where_packets_stay_away_it_starts_as_early(idle: bool):
     assert at - spoke_until == pytest.approx((0.24 if idle else 0.4) + LATE_MS / 1000, abs=0.002)
 
 
+def test_what_was_too_soon_is_due_when_packets_stay_away():
+    """It could not start at 100 ms of silence; then the others were done, and nothing was heard any more."""
+    occupancy = Occupancy()
+    t = talk("Hello there.", occupancy=occupancy)
+    t.update(audio={"input": {"turn_detection": {"silence_duration_ms": 1500}}})
+    occupancy.enter(OTHER)
+    t.speak(1)
+    t.silence((LATE_MS + 100) / 1000)
+    last = t.now
+    occupancy.done(OTHER)
+    t.wait(1)
+    [(at, _)] = t.requests
+    assert at - last == pytest.approx(0.2 + LATE_MS / 1000, abs=0.002), "so long they count as late"
+
+
 def test_a_sound_over_a_reply_is_judged_when_it_ever_was():
     """The pipeline has made the reply, which is still heard: it is at rest."""
     t = VirtualTalk(lambda r: spoken(LONG if len(r.messages) == 1 else "Fine.", heard="Mm-hm."), first_s=0.08)
