@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import uvicorn
@@ -17,6 +17,13 @@ from voice_app.server.store.redis_store import RedisStore
 
 FAST = TalkSettings(lead_s=1e9)
 """A voice is sent as soon as it is made, not as it is played."""
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what nobody tells of: what another process did, or a part of the server that is asked."""
+    async with asyncio.timeout(60):
+        while not await true():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 class _Server(uvicorn.Server):
@@ -41,7 +48,7 @@ async def server(
     config = uvicorn.Config(app, log_level="warning", lifespan="on", ws_per_message_deflate=False)
     running = _Server(config)
     task = asyncio.create_task(running.serve([listener]))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await running.up.wait()
     try:
         yield listener.getsockname()[1]

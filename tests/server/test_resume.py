@@ -5,7 +5,7 @@ import json
 
 import pytest
 from fake_pipeline import FakePipeline, answer, spoken
-from running_server import kept_server
+from running_server import kept_server, until
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from wire_client import wire_client
@@ -13,15 +13,20 @@ from wire_client import wire_client
 from voice_app import messages as m
 from voice_app.server.store.embedded import EmbeddedRedis
 
-WORDS = "one two three four five six seven eight nine ten eleven twelve"
+WORDS = " ".join(["one two three four five six seven eight nine ten eleven twelve"] * 10)
+"""So many that the end is never heard, however late the connection is cut."""
 
 
 async def test_a_talk_moves_to_another_server(redis: EmbeddedRedis):
     pipeline = FakePipeline(lambda request: spoken(WORDS, heard=None))
     async with (
-        kept_server(redis.url, pipeline) as (first, _),
+        kept_server(redis.url, pipeline) as (first, left),
         kept_server(redis.url, pipeline) as (second, hub),
     ):
+
+        async def is_gone() -> bool:
+            return not left.drivers
+
         async with wire_client(first, "?extensions=resume") as client:
             token = client.events[0]["session"]["extensions"]["resume"]["token"]
             await client.update(instructions="Be brief.")
@@ -31,7 +36,9 @@ async def test_a_talk_moves_to_another_server(redis: EmbeddedRedis):
             await client.until("response.output_audio.delta")
             await asyncio.sleep(0.75)
             client.socket.transport.abort()
-        await asyncio.sleep(0.3)
+        await until(is_gone)
+        assert left.store
+        await left.store.written()
         last = created["event_id"]
         async with wire_client(second, f"?resume={token}&last_event_id={last}", check=False) as client:
             session = client.events[0]["session"]
@@ -64,7 +71,8 @@ async def test_the_older_of_two_clients_is_told(redis: EmbeddedRedis):
     ):
         token = old.events[0]["session"]["extensions"]["resume"]["token"]
         async with wire_client(second, f"?resume={token}", check=False):
-            assert (await old.until("error", 3))["error"]["code"] == "session_taken_over"
+            # Before the next write would tell it: nothing changes in the talk but what keeps it, each 20 s.
+            assert (await old.until("error", 15))["error"]["code"] == "session_taken_over"
             with pytest.raises(ConnectionClosed) as closed:
                 await old.until("never")
     assert closed.value.rcvd

@@ -100,7 +100,9 @@ async def test_a_client_that_does_not_read_is_interrupted_all_the_same():
             assert taken < 300, "a minute of voice is not made for nobody"
             assert not pipeline.cancelled
             await client.send(json.dumps({"type": "response.cancel"}))
-            await asyncio.wait_for(pipeline.turns[0].cancelled.wait(), 0.5)
+            # A socket that stays full is given up only after this.
+            async with asyncio.timeout(ServerSettings().send_timeout_s / 2):
+                await pipeline.turns[0].cancelled.wait()
             small.shutdown(socket.SHUT_RDWR)
 
 
@@ -110,7 +112,7 @@ async def test_a_client_that_leaves_takes_its_work_along():
         async with wire_client(port) as client:
             await client.send("response.create")
             await client.until("response.output_audio.delta")
-        await asyncio.wait_for(pipeline.turns[0].cancelled.wait(), 5)
+        await asyncio.wait_for(pipeline.turns[0].cancelled.wait(), 30)
         assert pipeline.turns[0].closed
 
 
@@ -119,9 +121,10 @@ async def test_a_client_that_is_killed_does_no_harm():
     async with server(pipeline) as port:
         killed = await connect(f"ws://127.0.0.1:{port}/v1/realtime", compression=None)
         await killed.send(json.dumps({"type": "response.create"}))
-        await asyncio.sleep(0.1)
+        while json.loads(await killed.recv())["type"] != "response.output_audio.delta":
+            pass
         killed.transport.abort()
-        await asyncio.wait_for(pipeline.turns[0].cancelled.wait(), 5)
+        await asyncio.wait_for(pipeline.turns[0].cancelled.wait(), 30)
         async with wire_client(port) as client:
             await client.say("Still there?")
             await client.until("conversation.item.done")
@@ -169,15 +172,15 @@ async def test_draining_lets_turns_end_and_nobody_in():
     async with server(pipeline, hub=hub) as port, wire_client(port) as idle, wire_client(port) as busy:
         await busy.send("response.create")
         await busy.until("response.output_audio.delta")
-        draining = asyncio.create_task(hub.drain(10))
+        draining = asyncio.create_task(hub.drain(60))
         with pytest.raises(ConnectionClosed) as closed:
-            await idle.until("never", 1)
+            await idle.until("never")
         assert closed.value.rcvd
         assert closed.value.rcvd.code == 1012
         async with connect(f"ws://127.0.0.1:{port}/v1/realtime") as late:
             assert "shutting down" in json.loads(await late.recv())["error"]["message"]
         assert (await busy.until("response.done"))["response"]["status"] == "completed"
         with pytest.raises(ConnectionClosed):
-            await busy.until("never", 5)
+            await busy.until("never")
         await draining
     assert hub.admission.talks == 0

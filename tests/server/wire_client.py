@@ -51,7 +51,7 @@ class WireClient:
     async def append(self, pcm: bytes) -> None:
         await self.send("input_audio_buffer.append", audio=base64.b64encode(pcm).decode())
 
-    async def until(self, kind: str, timeout_s: float = 10.0) -> Event:
+    async def until(self, kind: str, timeout_s: float = 60.0) -> Event:
         """The next event of `kind`; all before it are kept."""
         async with asyncio.timeout(timeout_s):
             while True:
