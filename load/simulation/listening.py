@@ -36,21 +36,21 @@ def steps(shape: Shape, rules: turns.Rules) -> tuple[Step, ...]:
     packets, busy_rules = round(shape.speech_s / PACKET_S), replace(rules, early_ms=None)
     idle = busy = turns.State()
     found: list[Step] = []
-    for number, silent_ms in enumerate(_frames(shape.listened or (Stretch(packets, 0),), rules.silence_ms)):
-        now, frame, waits = number * PACKET_S, turns.Frame(silent_ms), not busy.speculating
+    for number, frame in enumerate(_frames(shape.listened or (Stretch(packets, 0),), rules.silence_ms)):
+        now, waits = number * PACKET_S, not busy.speculating
         idle, actions = turns.step(idle, frame, now, rules)
         busy, late = turns.step(busy, frame, now, busy_rules)
         then = [_MEANING[type(action)] for action in actions if type(action) in _MEANING]
         if any(isinstance(action, turns.Speculate) for action in late):
             then.insert(0, Then.BEGIN)
-        elif silent_ms and idle.speculating and waits:
+        elif (frame.silent_ms or frame.hushed) and idle.speculating and waits:
             then.append(Then.MAY_BEGIN)
         found += [((number - packets) * PACKET_S, what) for what in then]
     return tuple(found)
 
 
-def _frames(listened: Iterable[Stretch], silence_ms: int) -> Iterator[int]:
-    """Of each frame the silence that it adds, with what ends the turn."""
+def _frames(listened: Iterable[Stretch], silence_ms: int) -> Iterator[turns.Frame]:
+    """Each frame, with those that end the turn."""
     for stretch in listened:
-        yield from [stretch.silent_ms] * stretch.frames
-    yield from [FRAME_MS] * (silence_ms // FRAME_MS + 1)
+        yield from [turns.Frame(stretch.silent_ms, stretch.hushed)] * stretch.frames
+    yield from [turns.Frame(FRAME_MS)] * (silence_ms // FRAME_MS + 1)

@@ -227,7 +227,7 @@ def test_a_bucket_allows_a_burst_and_then_its_rate():
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["speech", "silence", "after speech", "tick", "reply"]), st.booleans()),
+        st.tuples(st.sampled_from(["speech", "hushed", "silence", "after speech", "tick", "reply"]), st.booleans()),
         max_size=300,
     ),
     st.sampled_from([(80, 160), (240, 400)]),
@@ -246,6 +246,7 @@ def test_the_turn_machine_never_promises_a_deadline_that_does_nothing(
         rules, others = (idle, busy) if is_idle else (busy, idle)
         made = {
             "speech": Frame(0),
+            "hushed": Frame(0, hushed=True),
             "silence": Frame(20),
             "after speech": Frame(120),
             "tick": Tick(),

@@ -103,7 +103,7 @@ def test_the_microphone_tells_of_the_hidden_silence_once():
     at_24_khz = audio.resample(
         np.frombuffer(b"".join(frames), "<i2").astype(np.float32) / 32768, 16_000, 24_000
     )
-    silent = list(microphone.hear(audio.to_pcm16(at_24_khz)))
+    silent = [frame.silent_ms for frame in microphone.hear(audio.to_pcm16(at_24_khz))]
     after = silent[last:]
     assert sum(silent_ms > FRAME_MS for silent_ms in after) == 1
     true_ms = len(after) * FRAME_MS

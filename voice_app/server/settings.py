@@ -14,7 +14,8 @@ class TalkSettings:
 
     `lead_s`: audio is sent at most so far ahead of the listener's ear. `speculate_ms`: silence after which
     the work on a turn starts (None: when the turn is over). `early_ms`: after less of it, in whole frames
-    of 20 ms, while no turn of any talk is in the pipeline (None: no sooner then either).
+    of 20 ms, or once the speech is hushed, while no turn of any talk is in the pipeline (None: no sooner then
+    either).
     `onset_ms`: sound of this length is speech. `interrupt_ms`: speech of this length interrupts a reply (0:
     any); shorter speech is judged by its words where the pack tells them (`transcribes`), else passed over.
     Both are counted in what the detector calls speech, which is 60 to 140 ms more than any sound is: a click

@@ -10,21 +10,12 @@ from voice_app.server.protocol.config import AudioInput
 from voice_app.server.protocol.errors import ProtocolError
 from voice_app.server.session import turns
 from voice_app.server.session.microphone import Microphone
-from voice_app.server.session.vad import FRAME_MS
 
 MIN_COMMIT_MS = 100
 LONGEST_PACKET_S = 0.5
 """Packets are awaited in their own rhythm up to this; one that holds more is a recording, not a stream."""
 MAX_TURN_MS = 600_000
 """Longest sound of one turn that waits to be committed."""
-_SPEECH, _SILENCE = turns.Frame(0), turns.Frame(FRAME_MS)
-
-
-def _frame(silent_ms: int) -> turns.Frame:
-    """Most frames are one of two, which need not be made fifty times a second."""
-    if not silent_ms:
-        return _SPEECH
-    return _SILENCE if silent_ms == FRAME_MS else turns.Frame(silent_ms)
 
 
 class Hearing:
@@ -78,13 +69,13 @@ class Hearing:
             )
         before = self._microphone.position_ms
         passed, rules = 0, self._rules_at(now)
-        for silent_ms in self._microphone.hear(data):
-            if silent_ms and self._state.user is turns.User.QUIET:
+        for frame in self._microphone.hear(data):
+            if frame.silent_ms and self._state.user is turns.User.QUIET:
                 passed += 1  # Most frames of a talk: taken together.
                 continue
             self._state = turns.silent(self._state, passed, now) if passed else self._state
             passed = 0
-            self._state, actions = turns.step(self._state, _frame(silent_ms), now, rules)
+            self._state, actions = turns.step(self._state, frame, now, rules)
             if actions:
                 yield from actions
         # A client that sends every 200 ms is not silent in between.

@@ -6,12 +6,15 @@ import numpy as np
 
 from voice_app.server import sound
 from voice_app.server.protocol.config import AudioInput, ServerVad
-from voice_app.server.session.vad import FRAME_MS, FRAME_SAMPLES, SpeechDetector
+from voice_app.server.session.turn_types import Frame
+from voice_app.server.session.vad import FRAME_MS, FRAME_SAMPLES, Hush, SpeechDetector
 
 PER_MS = sound.EAR_RATE // 1000
 _FRAME_BYTES = FRAME_SAMPLES * 2
 _SPARE_MS = 2_000
 """Sound kept beyond what is needed, so that it is pruned rarely."""
+_SPEECH, _HUSHED, _SILENCE = Frame(0), Frame(0, hushed=True), Frame(FRAME_MS)
+"""Most frames are one of these, which need not be made fifty times a second."""
 
 
 class Microphone:
@@ -22,6 +25,7 @@ class Microphone:
         self._config = config
         self._stream = sound.EarStream(config.format)
         self._detector = self._new_detector()
+        self._hush = Hush()
         self._sound = bytearray()
         self._base = 0
         """Position of the first sample kept, in samples."""
@@ -62,18 +66,23 @@ class Microphone:
         threshold = _threshold(self._config)
         return None if threshold is None else self._make_detector(threshold)
 
-    def hear(self, data: bytes) -> list[int]:
-        """More sound in the client's format; for each whole frame 0 if it is speech, else how many ms of
-        silence it adds: its own, and what the detector's overhang hid before."""
+    def hear(self, data: bytes) -> list[Frame]:
+        """More sound in the client's format; what each whole frame of it is. The first one of a silence adds
+        what the detector's overhang hid before."""
         self._sound += self._stream.feed(data).tobytes()
         detector = self._detector
         if detector is None:
             return []
-        judged: list[int] = []
+        judged: list[Frame] = []
         start = (self._framed - self._base) * 2
         while (end := start + _FRAME_BYTES) <= len(self._sound):
-            speech = detector.is_speech(bytes(self._sound[start:end]))
-            judged.append(0 if speech else FRAME_MS + detector.overhang_ms)
+            frame = bytes(self._sound[start:end])
+            hushed = self._hush.judge(frame)
+            if detector.is_speech(frame):
+                judged.append(_HUSHED if hushed else _SPEECH)
+            else:
+                hidden_ms = detector.overhang_ms
+                judged.append(Frame(FRAME_MS + hidden_ms) if hidden_ms else _SILENCE)
             start = end
         self._framed += len(judged) * FRAME_SAMPLES
         return judged

@@ -17,8 +17,8 @@ class Rules:
     silence_ms: int = 500
     speculate_ms: int | None = 160
     early_ms: int | None = 80
-    """None while others would have to wait for work that may be in vain. Not over a reply, where the work is
-    to tell the words of a sound that is over."""
+    """Or when speech is hushed. None while others would have to wait for work that may be in vain. Not over a
+    reply, where the work is to tell the words of a sound that is over."""
     onset_ms: int = 140
     interrupt: bool = True
     interrupt_ms: int = 400
@@ -80,9 +80,11 @@ class State(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Frame:
     """20 ms of sound. `silent_ms`: 0 if it is speech, else how much silence it adds to what was known of;
-    more than 20 where a detector says "speech" for some time after its end."""
+    more than 20 where a detector says "speech" for some time after its end. `hushed`: speech that has become
+    so faint that it may be over."""
 
     silent_ms: int
+    hushed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

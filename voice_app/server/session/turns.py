@@ -8,8 +8,8 @@ audio are in ms since the session's first sample, clock times (`now`) in seconds
       └─────────────────┘       speculate_ms ▼ │ more speech (the speculation is dropped)
                                      work starts early
 
-Work starts sooner, after `early_ms`, as long as the rules that are passed in say so; whoever passes them in
-knows whether others wait.
+Work starts sooner, after `early_ms` or when speech is hushed, as long as the rules that are passed in say so;
+whoever passes them in knows whether others wait.
 
 While a reply is heard, sound first holds the reply (the client still has some to play) and is judged:
 as an interruption once it lasts `interrupt_ms`, or if its words say so; else the reply goes on where it
@@ -60,11 +60,13 @@ Step = tuple[State, list[Action]]
 def step(state: State, event: Event, now: float, rules: Rules) -> Step:
     """The state after `event` at `now`, and what is to be done, in this order."""
     match event:
-        case Frame(silent_ms):
+        case Frame(silent_ms, hushed):
             if silent_ms and state.user is User.QUIET:
                 return silent(state, 1, now), []
             state = replace(state, heard_ms=state.heard_ms + FRAME_MS, last_frame_at=now)
-            return _silence(state, silent_ms, rules) if silent_ms else _speech(state, rules)
+            if silent_ms:
+                return _silence(state, silent_ms, rules)
+            return _hush(state, rules) if hushed else _speech(state, rules)
         case Tick():
             return _tick(state, now, rules)
         case Words(back_channel):
@@ -154,6 +156,18 @@ def _speech(state: State, rules: Rules) -> Step:
             return _resume(state, rules)
 
 
+def _hush(state: State, rules: Rules) -> Step:
+    """Speech by the detector's overhang, or faint: neither silence nor a reason to drop what was begun."""
+    too_long = state.heard_ms - state.start_ms >= rules.longest_ms
+    if state.user is not User.SPEAKING or state.silence_ms or too_long:
+        return _speech(state, rules)
+    if state.speculating:
+        return replace(state, resumed_ms=0), []
+    if rules.early_ms is None or rules.speculate_ms is None:
+        return _speech(state, rules)
+    return replace(state, speculating=True, resumed_ms=0), [Speculate(state.start_ms, state.heard_ms)]
+
+
 def _begin(state: State, rules: Rules) -> Step:
     """A sound: it holds the reply at once; it is speech when it is long enough."""
     actions: list[Action] = []
@@ -188,7 +202,7 @@ def _interrupt(state: State) -> Step:
 
 def _resume(state: State, rules: Rules) -> Step:
     resumed = state.resumed_ms + FRAME_MS
-    if state.silence_ms and resumed < RESUME_MS:
+    if (state.silence_ms or state.speculating) and resumed < RESUME_MS:
         return replace(state, resumed_ms=resumed), []
     actions: list[Action] = [DropSpeculation()] if state.speculating else []
     state = replace(state, silence_ms=0, resumed_ms=resumed, speculating=False, asked=False, complete=False)
