@@ -22,8 +22,9 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from voice_app.config import PackConfig
 from voice_app.errors import ConfigError
-from voice_app.messages import Sampling
+from voice_app.messages import Embeddings, Media, PromptIds, PromptParams, Sampling
 from voice_app.models.local.brain import Brain, open_brain
+from voice_app.models.local.prompt import Turn, in_parts
 from voice_app.schedulers.base import ThinkerRunner
 
 SHAPE: dict[str, Any] = {
@@ -123,6 +124,31 @@ def test_the_prefix_cache_is_hit_and_changes_nothing(brain: tuple[Brain, Path]) 
     assert cold.usage.cached_tokens >= examples - 3 * thinker.page_size
     assert warm.usage.cached_tokens >= warm.usage.prompt_tokens - 2 * thinker.page_size
     assert warm.ids == cold.ids == next(iter(first.replies.values())).ids
+
+
+def test_what_stands_before_speech_comes_before(brain: tuple[Brain, Path]) -> None:
+    opened, _ = brain
+    thinker, speech = opened.thinker(), Media("speech", "audio")
+    params = PromptParams(Sampling(max_tokens=12), greedy=True)
+    talks = Talks(thinker, step_tokens=32)
+    for place, (*history, question) in enumerate(TALKS):
+        spans = opened.frame.spans([*by_turns(*history), Turn("user", (speech,))])
+        ids = opened.encode(question)
+        heard = Embeddings(speech, opened.embed(ids), ids=tuple(ids))
+        parts = in_parts(spans)
+        assert len(parts) == 2
+        for name, told, steps in (("parts", parts, 1000), ("amidst", parts, 1), ("whole", [spans], 0)):
+            *begins, last = told
+            turn = talks.open(f"{name} {place}")
+            for begin in begins:
+                talks.tell(turn, PromptIds(begin, params, more=True))
+                talks.run(steps)
+            talks.tell(turn, PromptIds(last, params), heard)
+            talks.run()
+    replies = list(talks.replies.values())
+    for first, second, whole in zip(replies[::3], replies[1::3], replies[2::3], strict=True):
+        assert first.ids == second.ids == whole.ids != []
+    assert talks.scheduler.load().pages_used == 0
 
 
 def write_gguf(path: Path, folder: Path) -> None:

@@ -28,7 +28,7 @@ from voice_app.messages import (
 from voice_app.models.local import assets
 from voice_app.models.local.listening import Listening
 from voice_app.models.local.preprocessing import Preprocessing
-from voice_app.models.local.prompt import Turn
+from voice_app.models.local.prompt import MARK, Turn
 from voice_app.models.local.recent import Recent
 from voice_app.schedulers.base import StageInput
 
@@ -47,6 +47,18 @@ class Pieces:
         self.turns = list(turns)[-self.keep :]
         pieces = [piece for turn in self.turns for piece in turn.pieces]
         return tuple(Span(media=p) if isinstance(p, Media) else Span(ids=(len(p),)) for p in pieces)
+
+
+class Marked(Pieces):
+    """With the marks around user turns."""
+
+    def spans(self, turns) -> tuple[Span, ...]:
+        pieces = super().spans
+        return tuple(
+            span
+            for turn in turns
+            for span in ((MARK, *pieces([turn]), MARK) if turn.role == "user" else pieces([turn]))
+        )
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +152,25 @@ def test_the_same_picture_twice_is_sent_once(runner: Preprocessing) -> None:
 def test_what_the_prompt_forgets_is_not_sent(listening: Listening, question: AudioPart) -> None:
     result = prepared(Preprocessing(Pieces(keep=1), listening, "x"), user(question), user(TextPart("Hi.")))
     assert [type(item) for item in result] == [PromptIds]
+
+
+def test_what_stands_before_new_speech_comes_first(listening: Listening, question: AudioPart) -> None:
+    runner = Preprocessing(Marked(), listening, "x")
+    talk = (user(picture("blue"), TextPart("Hi.")), Message("assistant", (TextPart("Hello!"),)))
+    *media, first, second = prepared(runner, *talk, user(question, picture()), voice="joe")
+    assert isinstance(first, PromptIds)
+    assert isinstance(second, PromptIds)
+    assert (first.more, second.more, first.request, first.request.voice) == (
+        True,
+        False,
+        second.request,
+        "joe",
+    )
+    assert [span.media.kind for span in first.spans if span.media] == ["image"]
+    assert [span.media.kind for span in second.spans if span.media] == ["image", "audio"]
+    assert len({item.media for item in media}) == len(media) == 3
+    written = prepared(runner, *talk, user(TextPart("Why?")))
+    assert [item.more for item in written if isinstance(item, PromptIds)] == [False]
 
 
 def test_parameters_are_passed_on(runner: Preprocessing) -> None:

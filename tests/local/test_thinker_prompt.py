@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +19,10 @@ from voice_app.messages import (
     ImagePart,
     Media,
     Message,
-    PromptIds,
-    PromptParams,
     Span,
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    TurnId,
 )
 from voice_app.models.local.decode import VocabularyTokens, sentence_piece
 from voice_app.models.local.ending import said_enough
@@ -38,12 +36,12 @@ from voice_app.models.local.prompt import (
     camera_text,
     expected_length,
     first_kept,
+    in_parts,
     in_words,
     open_results,
     turn_of,
 )
 from voice_app.models.local.template_frame import TemplateFrame
-from voice_app.schedulers.base import PromptInputs
 
 TOKENS = VocabularyTokens(small_tokenizer())
 ROOM = Room(10_000, history=200)
@@ -78,8 +76,14 @@ def embedded(media: Media, text: str) -> Embeddings:
 
 
 def joined(turns: list[Turn], *media: Embeddings) -> JoinedPrompt:
-    prompt = PromptIds(FRAME.spans(turns), PromptParams())
-    return JoinedPrompt(PromptInputs(TurnId("s", "t"), prompt, {m.media.key: m for m in media}), width=4)
+    return in_pieces([FRAME.spans(turns)], *media)
+
+
+def in_pieces(parts: Iterable[tuple[Span, ...]], *media: Embeddings) -> JoinedPrompt:
+    prompt = JoinedPrompt(width=4)
+    for spans in parts:
+        prompt.add(spans, {m.media.key: m for m in media})
+    return prompt
 
 
 @given(st.text())
@@ -148,6 +152,58 @@ def test_embeddings_stand_at_their_places_in_any_slice() -> None:
     assert (whole == 7).all(axis=1).nonzero()[0].tolist() == list(range(place, place + count))
     cut = prompt.rows(place + 1, len(prompt.ids), lambda ids: np.zeros((len(ids), 4), np.float32))
     np.testing.assert_array_equal(cut, whole[place + 1 :])
+
+
+TALK = [Turn("system", ("Be brief.",)), Turn("user", (IMAGE, "the cat")), Turn("assistant", ("a cat",))]
+EYE = Media("e", "image")
+HEARD = Turn("user", (EYE, AUDIO))
+
+
+def embed(ids: Sequence[int]) -> np.ndarray:
+    return np.repeat(np.array(ids, np.float32)[:, None], 4, axis=1)
+
+
+def test_a_prompt_grows_part_by_part() -> None:
+    """Cut between any two spans, and within the ids of any."""
+    media = embedded(IMAGE, "[camera: cat]\n"), embedded(EYE, "[camera: dog]\n"), embedded(AUDIO, "the dog")
+    spans = FRAME.spans([*TALK, HEARD])
+    whole = in_pieces([spans], *media)
+    rows = whole.rows(0, len(whole.ids), embed)
+    for place, span in enumerate(spans):
+        middle = len(span.ids) // 2
+        halves = (Span(ids=span.ids[:middle]),), (Span(ids=span.ids[middle:]),)
+        first, second = halves if middle else ((), (span,))
+        grown = in_pieces([spans[:place] + first, second + spans[place + 1 :]], *media)
+        assert (grown.ids, grown.asked) == (whole.ids, whole.asked)
+        assert grown.turns(TOKENS.decode) == whole.turns(TOKENS.decode)
+        np.testing.assert_array_equal(grown.rows(0, len(grown.ids), embed), rows)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_all_before_a_question_with_media_comes_first(own: bool) -> None:
+    frame = template_frame(CHAT_TEMPLATE) if own else FRAME
+    spans = frame.spans([*TALK, HEARD])
+    before, question = in_parts(spans)
+    assert before + question == spans
+    assert plain(before).endswith("<|im_start|>user\n")
+    assert plain(question) == "{e}{a}<|im_end|>\n<|im_start|>assistant\n"
+    media = embedded(IMAGE, "[camera: cat]\n"), embedded(EYE, "[camera: dog]\n"), embedded(AUDIO, "the dog")
+    assert min(in_pieces([spans], *media).asked) >= len(in_pieces([before], *media).ids)
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        [*TALK, Turn("user", ("the dog",))],
+        [*TALK, Turn("user", (AUDIO,)), Turn("assistant", ("a",)), Turn("user", ("the dog",))],
+        [*TALK, Turn("user", (IMAGE, AUDIO))],
+        [*TALK, Turn("user", ())],
+        [],
+    ],
+)
+def test_a_question_without_media_of_its_own_is_not_parted(talk: list[Turn]) -> None:
+    spans = FRAME.spans(talk)
+    assert in_parts(spans) == [spans]
 
 
 @pytest.mark.parametrize("rows", [np.full((1, 4), np.nan), np.zeros((1, 5)), np.zeros((2, 4))])

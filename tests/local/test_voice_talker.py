@@ -89,6 +89,22 @@ def test_waits_for_the_prompt_which_names_the_voice(talker: TalkerAr) -> None:
     assert step(talker, state).frames is not None
 
 
+def test_a_further_part_of_the_prompt_changes_nothing(talker: TalkerAr) -> None:
+    """It may come when the voice has spoken already: what is left of its frames stays."""
+    params = PromptParams(max_frames=60)
+    frames = []
+    for parts in (1, 2):
+        state = opened(talker, text="Good morning! Good evening! Good night! ", over=True, params=params)
+        given = [step(talker, state)]
+        for _ in range(parts - 1):
+            talker.feed(state, PromptIds((), params))
+        while not given[-1].done:
+            given.append(step(talker, state))
+        assert given[1].consumed == parts - 1
+        frames.append(sum(len(output.frames.frames) for output in given if output.frames))
+    assert frames == [60, 60]
+
+
 def test_one_clause_for_all_the_least_spoken_first(talker: TalkerAr) -> None:
     talks = [opened(talker, text="Good morning! Good evening! Good night! ") for _ in range(3)]
     spoken = [0, 0, 0]

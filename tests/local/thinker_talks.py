@@ -78,8 +78,7 @@ class Talks:
         tools: tuple[ToolSpec, ...] = (),
         tool_choice: str = "auto",
     ) -> TurnId:
-        turn = TurnId(name, name)
-        self.replies[turn] = Reply()
+        turn = self.open(name)
         params = PromptParams(
             sampling=sampling,
             greedy=sampling == DEFAULT,
@@ -88,9 +87,17 @@ class Talks:
             now=now,
             unsaid=unsaid,
         )
-        for payload in (PromptIds(tuple(spans), params), *media):
-            self.scheduler.receive(StageInput(turn, payload, speech=True))
+        self.tell(turn, PromptIds(tuple(spans), params), *media)
         return turn
+
+    def open(self, name: str) -> TurnId:
+        turn = TurnId(name, name)
+        self.replies[turn] = Reply()
+        return turn
+
+    def tell(self, turn: TurnId, *payloads: PromptIds | Embeddings) -> None:
+        for payload in payloads:
+            self.scheduler.receive(StageInput(turn, payload, speech=True))
 
     def run(self, steps: int = 100_000) -> None:
         while steps and self.scheduler.step():

@@ -1,15 +1,14 @@
 """A prompt's spans and the encoders' embeddings, joined: ids, input rows, and what the user said."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from voice_app.errors import InputError
-from voice_app.messages import Embeddings, Media
+from voice_app.messages import Embeddings, Media, Span
 from voice_app.models.local.prompt import MARK
-from voice_app.schedulers.base import PromptInputs
 
 _CAMERA = re.compile(r"\[camera: ([^\]\n]*)\]\n?")
 
@@ -29,25 +28,31 @@ class JoinedPrompt:
     encoders embed text, so that equal ids mean equal KV, and a talk's history, which comes as text, finds the
     KV that its speech left."""
 
-    def __init__(self, inputs: PromptInputs, width: int) -> None:
-        """Raises InputError for embeddings that are not of this thinker."""
+    def __init__(self, width: int) -> None:
+        """An empty one. `width`: of the thinker's rows."""
         self.ids: list[int] = []
         self.asked: list[int] = []
         """Positions of the last turn's own words: its text and speech, not its pictures."""
         self._media: list[tuple[int, np.ndarray]] = []
         self._turns: list[list[tuple[Media | None, Sequence[int]]]] = []
-        inside = False
-        for span in inputs.prompt.spans:
+        self._inside = False
+        """Of a user turn's content."""
+        self._width = width
+
+    def add(self, spans: Sequence[Span], media: Mapping[str, Embeddings]) -> None:
+        """Put the whole prompt, or its next part, behind what is there; `media` by key. Raises InputError for
+        embeddings that are not of this thinker."""
+        for span in spans:
             if span == MARK:
-                inside = not inside
-                if inside:
+                self._inside = not self._inside
+                if self._inside:
                     self._turns.append([])
                     self.asked = []
                 continue
             ids: Sequence[int] = span.ids
             if span.media:
-                ids = self._take(inputs.media[span.media.key], width)
-            if inside:
+                ids = self._take(media[span.media.key])
+            if self._inside:
                 self._turns[-1].append((span.media, ids))
                 if not (span.media and span.media.kind == "image"):
                     self.asked += range(len(self.ids), len(self.ids) + len(ids))
@@ -66,13 +71,13 @@ class JoinedPrompt:
         """What the user said, turn by turn, oldest first."""
         return [_turn(pieces, decode) for pieces in self._turns]
 
-    def _take(self, embeddings: Embeddings, width: int) -> Sequence[int]:
+    def _take(self, embeddings: Embeddings) -> Sequence[int]:
         rows = np.array(embeddings.rows, np.float32)
-        if rows.shape != (len(embeddings.ids), width) or not np.isfinite(rows).all():
+        if rows.shape != (len(embeddings.ids), self._width) or not np.isfinite(rows).all():
             # A row that isn't finite would spoil its KV page for whoever gets that page next.
             raise InputError(
                 f"embeddings of {embeddings.media.kind}: {rows.shape} for {len(embeddings.ids)} ids; "
-                f"expected finite rows of width {width}",
+                f"expected finite rows of width {self._width}",
                 param="messages",
             )
         self._media.append((len(self.ids), rows))

@@ -28,7 +28,14 @@ from voice_app.messages import (
 )
 from voice_app.models.local import pictures
 from voice_app.models.local.listening import Listening
-from voice_app.models.local.prompt import ChatFrame, in_words, open_results, orders_asked, turn_of
+from voice_app.models.local.prompt import (
+    ChatFrame,
+    in_parts,
+    in_words,
+    open_results,
+    orders_asked,
+    turn_of,
+)
 from voice_app.models.local.recent import Recent
 from voice_app.models.local.recogniser import SAMPLE_RATE
 from voice_app.schedulers.base import StageInput
@@ -67,7 +74,8 @@ class Preprocessing:
             return error
 
     def _prepare(self, request: TurnRequest) -> list[EdgePayload | StageEvent]:
-        """The media first, so that the encoders can start; each content once."""
+        """The media first, so that the encoders can start; each content once. Then the prompt, in parts: the
+        thinker computes what stands before new speech while that is recognised."""
         if not request.messages or request.messages[-1].role != "user":
             raise InputError("messages: the last one must be the user's", param="messages")
         media: dict[str, EdgePayload] = {}
@@ -82,9 +90,11 @@ class Preprocessing:
         talk = orders_asked(request.messages)
         turns = [turn_of(_pictures_first(message), place) for message in in_words(talk)]
         params = structs.replace(PromptParams.of(request), results=open_results(request.messages))
-        prompt = PromptIds(self._frame.spans(turns), params)
-        wanted = {span.media.key for span in prompt.spans if span.media}
-        return [*(payload for key, payload in media.items() if key in wanted), prompt]
+        spans = self._frame.spans(turns)
+        *begins, last = in_parts(spans)
+        prompt = [*(PromptIds(part, params, more=True) for part in begins), PromptIds(last, params)]
+        wanted = {span.media.key for span in spans if span.media}
+        return [*(payload for key, payload in media.items() if key in wanted), *prompt]
 
     def _key(self, part: AudioPart | ImagePart) -> Media:
         digest = hashlib.blake2b(_VERSION, digest_size=16)

@@ -189,6 +189,24 @@ def join(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(joined)
 
 
+def in_parts(spans: tuple[Span, ...]) -> list[tuple[Span, ...]]:
+    """A prompt as it is sent. Where the last question has media, which are to be waited for, all that stands
+    before the question comes first, by itself.
+
+    No word of a question is in a part before its own: how likely each is can only be told with the question.
+    A medium that both parts would have keeps them together, so that each is sent once."""
+    marks = [place for place, span in enumerate(spans) if span == MARK]
+    if len(marks) < 2:
+        return [spans]
+    before, question = spans[: marks[-2]], spans[marks[-2] :]
+    awaited = _media(question)
+    return [before, question] if awaited and awaited.isdisjoint(_media(before)) else [spans]
+
+
+def _media(spans: Iterable[Span]) -> set[Media]:
+    return {span.media for span in spans if span.media}
+
+
 class ChatMlFrame:
     """The frame of the packaged brain: `<|im_start|>role`, newline, content, `<|im_end|>`, newline."""
 

@@ -94,6 +94,8 @@ class TalkerAr(NothingToPark):
         talk = _talk(state)
         talk.unused += 1
         if isinstance(payload, PromptIds):
+            if talk.speaker is not None:
+                return  # A further part of the prompt; the parameters are the first's.
             params = payload.request
             if not _SPEEDS[0] <= params.speed <= _SPEEDS[1]:
                 raise InputError(f"speed {params.speed}: must be {_SPEEDS[0]} to {_SPEEDS[1]}", param="speed")

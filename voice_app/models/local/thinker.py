@@ -1,7 +1,7 @@
 """The thinker's runner: prompts from spans, one engine pass a step, and when an answer ends."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from voice_app.errors import InputError
-from voice_app.messages import PromptIds, PromptParams, Sampling, Span, ToolCall, TurnId
+from voice_app.messages import PromptParams, Sampling, Span, ToolCall
 from voice_app.models.functions import plan
 from voice_app.models.local.ending import said_enough
 from voice_app.models.local.engine import Chunk, Engine
@@ -41,12 +41,12 @@ class AnswerStyle:
 @dataclass(slots=True)
 class _Answer:
     """What the runner keeps of one prompt. `forced`: the answer's tokens where a rule gives them.
-    `likelihood`: of the question, where it matters."""
+    `likelihood`: of the question, where it matters. Both are known once the whole prompt is there."""
 
     prompt: JoinedPrompt
     sampler: RequestSampler
-    forced: list[int]
-    likelihood: Likelihood | None
+    forced: list[int] = field(default_factory=list)
+    likelihood: Likelihood | None = None
 
 
 class Thinker:
@@ -68,7 +68,7 @@ class Thinker:
         self.num_pages = engine.num_pages
         self.max_positions = engine.max_positions
         self.overlaps = False
-        self.grows = False
+        self.grows = True
         self._engine = engine
         self._tokens = tokens
         self._style = style
@@ -79,8 +79,12 @@ class Thinker:
         self._end_ids = torch.tensor(sorted(self._ends))
 
     def assemble(self, inputs: PromptInputs) -> Prompt | NoAnswer:
-        params = inputs.prompt.request
-        joined = JoinedPrompt(inputs, self._engine.width)
+        prompt = inputs.begun or self._begin(inputs.prompt.request)
+        joined, params = _answer(prompt).prompt, prompt.params
+        joined.add(inputs.prompt.spans, inputs.media)
+        if inputs.prompt.more:
+            self._check_length(prompt)
+            return prompt
         turns = joined.turns(self._tokens.decode)
         if not params.results:
             if _silent(turns):
@@ -88,17 +92,9 @@ class Thinker:
                     return NoAnswer("silence")
             elif call := _demanded(turns[-1].words, params):
                 return NoAnswer("tool_call", call)
-        sampling = self._sampling(params.sampling, params.greedy)
-        max_tokens = min(sampling.max_tokens or self._style.max_tokens, self._style.max_tokens)
-        if len(joined.ids) + max_tokens > self.max_positions:
-            raise InputError(
-                f"the prompt has {len(joined.ids)} tokens; at most {self.max_positions - max_tokens} fit: "
-                "shorten the instructions, or say or show less at once",
-                param="messages",
-            )
-        prompt = self._prompt(joined, params, sampling, max_tokens)
+        self._check_length(prompt)
         if known := self._known(turns, params):
-            _answer(prompt).forced = self._tokens.encode(known)[:max_tokens]
+            _answer(prompt).forced = self._tokens.encode(known)[: prompt.max_tokens]
         elif self._style.doubts:
             _answer(prompt).likelihood = Likelihood(joined.ids, joined.asked, self._remembered)
         return prompt
@@ -106,10 +102,9 @@ class Thinker:
     def openings(self) -> Sequence[Prompt]:
         if not self._opening:
             return ()
-        params = PromptParams()
-        inputs = PromptInputs(TurnId("", ""), PromptIds(self._opening, params), {})
-        joined = JoinedPrompt(inputs, self._engine.width)
-        return (self._prompt(joined, params, params.sampling, max_tokens=1),)
+        prompt = self._begin(PromptParams())
+        _answer(prompt).prompt.add(self._opening, {})
+        return (prompt,)
 
     def step(self, batch: Sequence[SequenceStep]) -> Sequence[StepOutput]:
         x = np.concatenate([self._rows(step) for step in batch])
@@ -131,22 +126,29 @@ class Thinker:
         sample(logits, [RequestSampler(self._sampling(Sampling(), greedy=True), self._engine.vocab)], [0])
         self._known([UserTurn("What is two plus two?", "", spoke=True)], PromptParams())
 
-    def _prompt(
-        self,
-        joined: JoinedPrompt,
-        params: PromptParams,
-        sampling: Sampling,
-        max_tokens: int,
-    ) -> Prompt:
+    def _begin(self, params: PromptParams) -> Prompt:
+        """A prompt without a position yet."""
+        sampling = self._sampling(params.sampling, params.greedy)
+        joined = JoinedPrompt(self._engine.width)
         return Prompt(
             keys=joined.ids,
             params=params,
             sampling=sampling,
-            max_tokens=max_tokens,
+            max_tokens=min(sampling.max_tokens or self._style.max_tokens, self._style.max_tokens),
             eos_ids=self._ends,
-            state=_Answer(joined, RequestSampler(sampling, self._engine.vocab), [], None),
+            state=_Answer(joined, RequestSampler(sampling, self._engine.vocab)),
             reader=StopStrings(sampling.stop, self._tokens.token_bytes) if sampling.stop else None,
         )
+
+    def _check_length(self, prompt: Prompt) -> None:
+        """Of all that has come: what is too long by then need not be computed."""
+        most = self.max_positions - prompt.max_tokens
+        if len(prompt.keys) > most:
+            raise InputError(
+                f"the prompt has {len(prompt.keys)} tokens; at most {most} fit: "
+                "shorten the instructions, or say or show less at once",
+                param="messages",
+            )
 
     def _known(self, turns: Sequence[UserTurn], params: PromptParams) -> str | None:
         """The answer where a rule has it: to what functions gave, to a mere noise, or to a question for a
