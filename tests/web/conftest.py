@@ -29,7 +29,7 @@ def node_modules() -> Path:
     folder = HERE / "node_modules"
     if not (folder / "axe-core" / "axe.min.js").is_file():
         install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
-        if subprocess.run(install, cwd=HERE, check=False, timeout=120).returncode:
+        if subprocess.run(install, cwd=HERE, check=False, timeout=600).returncode:
             missing("the packages of tests/web/package.json", "npm install in tests/web")
     return folder
 

@@ -17,8 +17,8 @@ from typing import Any
 from needs import command
 from websockets.sync.client import ClientConnection, connect
 
-START_S = 30
-REPLY_S = 20
+START_S = 120
+REPLY_S = 60
 PREFERENCES = {
     "media.navigator.streams.fake": True,
     "media.navigator.permission.disabled": True,
@@ -58,7 +58,7 @@ class Firefox:
         assert made["type"] == "success", made
         return made["result"]
 
-    def until(self, expression: str, timeout_s: float = 10) -> Any:
+    def until(self, expression: str, timeout_s: float = 30) -> Any:
         """Wait until the expression is true; gives its value."""
         deadline = time.monotonic() + timeout_s
         while not (value := self.evaluate(expression)):
@@ -114,11 +114,13 @@ def firefox(folder: Path) -> Iterator[Firefox]:
         with (folder / "firefox.log").open("w") as log:
             browser = subprocess.Popen(arguments, env=environment, stdout=log, stderr=log)
         try:
-            with connect(f"{address(folder / 'firefox.log')}/session", max_size=None, proxy=None) as socket:
+            with connect(
+                f"{address(folder / 'firefox.log')}/session", max_size=None, proxy=None, open_timeout=START_S
+            ) as socket:
                 yield Firefox(socket)
         finally:
             browser.terminate()
-            browser.wait(20)
+            browser.wait(60)
 
 
 def address(log: Path) -> str:
@@ -154,4 +156,4 @@ def sound_server(folder: Path) -> Iterator[dict[str, str]]:
         yield environment
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait(60)

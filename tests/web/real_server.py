@@ -9,7 +9,7 @@ import tempfile
 import time
 import urllib.request
 
-START_S = 120
+START_S = 240
 
 
 class Server:
@@ -44,5 +44,5 @@ class Server:
         if self._process is None:
             return
         self._process.send_signal(how)
-        self._process.wait(30)
+        self._process.wait(60)
         self._process = None

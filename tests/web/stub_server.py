@@ -112,7 +112,7 @@ class Stub:
         if self._server is None or self._thread is None:
             return
         self._server.should_exit = self._server.force_exit = True
-        self._thread.join(10)
+        self._thread.join(30)
         self._server = None
 
     def cut(self) -> None:
@@ -150,7 +150,7 @@ class Stub:
 
     def _call(self, coroutine: Any) -> None:
         assert self._loop is not None
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
 
     def _app(self) -> FastAPI:
         app = FastAPI()

@@ -3,6 +3,7 @@
 import base64
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,14 @@ from playwright.sync_api import BrowserContext, Page, expect
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data"
 OUTPUT = HERE.parent / "output" / "web"
+DEADLINE_S = 30
+"""Of whatever is waited for: no test passes sooner or later by it."""
+expect.set_options(timeout=1000 * DEADLINE_S)
 SIZES = {"phone": (390, 844), "desktop": (1280, 800)}
+
+
+BLOCK = 240
+"""Frames, 10 ms."""
 
 
 def pcm16(samples: np.ndarray) -> str:
@@ -34,9 +42,18 @@ def settings(**changes: Any) -> dict[str, Any]:
     return {"voice-app.settings": json.dumps(changes)}
 
 
+def until(true: Callable[[], Any]) -> Any:
+    """Wait for what happens outside of the page; gives it."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (found := true()):
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+    return found
+
+
 @dataclass(frozen=True)
 class Block:
-    """`at`: when it was seen, ms of the page's clock. `samples`: [256] float32 at 24 kHz."""
+    """`at`: when it was played, ms of the page's clock. `samples`: [240] float32 at 24 kHz."""
 
     at: float
     samples: np.ndarray
@@ -111,20 +128,26 @@ class TalkPage:
 
     # --------------------------------------------------------------------------------------- findings
 
-    def state(self, words: str, timeout_s: float = 5) -> None:
-        """Wait until the state is `words`."""
-        expect(self.page.locator("#state")).to_have_text(words, timeout=timeout_s * 1000)
+    def state(self, words: str, timeout_s: float = DEADLINE_S) -> float:
+        """Wait until the state is `words`, or was since the one that was waited for before: some last for a
+        moment only. Gives when it became so, ms of the page's clock."""
+        self.until(f"probe.reached({json.dumps(words)})", timeout_s)
+        return self.page.evaluate("probe.states[probe.state].at")
 
-    def until(self, expression: str, timeout_s: float = 5) -> None:
+    def until(self, expression: str, timeout_s: float = DEADLINE_S) -> None:
         """Wait until the expression is true. (Playwright's own wait is a thing that the policy forbids.)"""
         deadline = time.monotonic() + timeout_s
         while not self.page.evaluate(expression):
             assert time.monotonic() < deadline, f"never true: {expression}"
             self.page.wait_for_timeout(20)
 
-    def notice(self, words: str, timeout_s: float = 8) -> None:
-        """Wait for a notice that says `words`."""
-        expect(self.page.locator("#notices")).to_contain_text(words, timeout=timeout_s * 1000)
+    def notice(self, words: str) -> None:
+        """Wait for a notice that says `words`; it may have gone by itself."""
+        self.until(f"probe.notices.some((text) => text.includes({json.dumps(words)}))")
+
+    def hear(self, seconds: float) -> None:
+        """Wait until so much sound has been played, of all answers together."""
+        self.until(f"probe.blocks.length >= {seconds * 24_000 / BLOCK}")
 
     def notices(self) -> list[str]:
         """All that were ever shown."""

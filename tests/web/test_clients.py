@@ -40,7 +40,7 @@ def test_client_asks_and_hears(server, question, tmp_path, client):
     program, url = client(f"127.0.0.1:{server.port}")
     answer = tmp_path / "answer.wav"
     asked = [*program, str(question), str(answer), url]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     assert "84" in done.stdout
     samples, rate = soundfile.read(answer, dtype="float32")

@@ -10,9 +10,10 @@ WINDOW = RATE // 10
 
 
 def speech(rate: int) -> np.ndarray:
-    """A spoken question after two seconds of silence: the fake microphone may slip in its first seconds."""
+    """A spoken question after some seconds of silence: the fake microphone may slip in its first seconds, and
+    runs before the page listens."""
     samples, from_rate = soundfile.read(DATA / "spoken" / "fact-1-1.flac", dtype="float32")
-    return np.concatenate([np.zeros(2 * rate, np.float32), soxr.resample(samples, from_rate, rate)])
+    return np.concatenate([np.zeros(5 * rate, np.float32), soxr.resample(samples, from_rate, rate)])
 
 
 def lag(got: np.ndarray, sent: np.ndarray) -> int:

@@ -2,9 +2,9 @@
 
 import base64
 import io
-import itertools
 import json
 import re
+import time
 import zipfile
 
 import numpy as np
@@ -13,12 +13,11 @@ import soundfile
 from PIL import Image
 from playwright.sync_api import expect
 from stub_server import FRAMES_TAKEN, RATE, WORD_S, tone_answer
-from talk_page import DATA, TalkPage, murmur, settings
+from talk_page import BLOCK, DATA, TalkPage, murmur, settings, until
 
-LONG = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen."
-QUANTUM = 128
-BLOCK = 256
-"""Frames of the tap's."""
+LONG = " ".join(["One two six ten"] * 12) + "."
+"""It is never heard to its end. A word has three letters: so many that the page, where it is not told when
+words are spoken, takes as long for one as the stub does."""
 
 
 def ask(talk: TalkPage, seconds: float = 0.6) -> None:
@@ -32,9 +31,9 @@ def test_spoken_question_is_answered_and_heard(open_page, stub):
     talk.start()
     talk.say(murmur(0.8))
     talk.state("Hearing you")
-    talk.until("document.querySelector('#user-level').value > 0.5")
+    talk.until("probe.peaks['user-level'] > 0.5")
     talk.state("Speaking")
-    talk.until("document.querySelector('#assistant-level').value > 0.5")
+    talk.until("probe.peaks['assistant-level'] > 0.5")
     expect(talk.entries("user")).to_have_text("What is the answer?")
     talk.state("Listening")
     expect(talk.entries("assistant")).to_have_text(stub.script.answer.text)
@@ -49,20 +48,23 @@ def test_words_appear_as_they_are_heard(open_page, stub):
     stub.script.answer = tone_answer("alpha beta gamma delta epsilon zeta", seconds_a_word=0.4)
     talk = open_page(stub.url)
     talk.start()
-    ask(talk)
     talk.page.evaluate(
-        """() => { window.seen = []; const note = () => {
+        """() => { window.seen = []; new MutationObserver(() => {
             const text = document.querySelector(".entry.assistant .words")?.textContent.trim() ?? "";
             if (text !== seen.at(-1)?.text) seen.push({ text, at: performance.now() });
-            requestAnimationFrame(note); }; note(); }"""
+            }).observe(document, { childList: true, subtree: true }); }"""
     )
+    ask(talk)
     talk.state("Listening")
-    seen = {each["text"]: each["at"] for each in talk.page.evaluate("seen")}
-    words = stub.script.answer.text.split()
-    grown = [" ".join(words[: count + 1]) for count in range(len(words))]
-    assert list(seen)[-4:] == grown[-4:]
-    for earlier, later in itertools.pairwise(grown[2:]):
-        assert seen[later] - seen[earlier] == pytest.approx(400, abs=150)
+    blocks = talk.blocks()
+    late = []
+    seen = talk.page.evaluate("seen")
+    for word, start in stub.script.answer.words:
+        shown = next(each["at"] for each in seen if word in each["text"])
+        late.append(shown - blocks[round(start * RATE / BLOCK)].at)
+    # None before it is heard. What else the machine does only ever makes one later.
+    assert min(late) > -20
+    assert sorted(late)[len(late) // 2] < 150
 
 
 @pytest.mark.parametrize("word_times", [True, False], ids=["word times", "no word times"])
@@ -72,7 +74,7 @@ def test_barge_in_stops_the_sound_and_keeps_what_was_heard(open_page, stub, word
     talk = open_page(stub.url)
     talk.start()
     ask(talk)
-    talk.page.wait_for_timeout(1200)
+    talk.hear(1.2)
     talk.say(murmur(0.5))
     talk.state("Interrupted")
     cut = talk.page.locator(".entry.assistant[data-status=interrupted]")
@@ -80,14 +82,14 @@ def test_barge_in_stops_the_sound_and_keeps_what_was_heard(open_page, stub, word
     started = talk.events("input_audio_buffer.speech_started")[1]["at"]
     blocks = [block for block in talk.blocks() if block.at < started + 500]
     assert blocks[-1].at - started < 50
-    # What the loudspeaker was given is what the server is told, and the fade of one quantum after it. On a
-    # busy machine gaps bring fades of their own, and the tap loses a block.
-    [truncated] = stub.of_type("conversation.item.truncate")
+    # What the loudspeaker was given is what the server is told, and the fade of one block after it. On a
+    # busy machine gaps bring fades of their own.
+    [truncated] = until(lambda: stub.of_type("conversation.item.truncate"))
     sound = np.concatenate([block.samples for block in blocks])
     frames = len(np.trim_zeros(sound))
     told = truncated["audio_end_ms"] * RATE / 1000
     assert told > RATE
-    assert told - 2 * BLOCK <= frames <= told + RATE / 1000 + 4 * QUANTUM
+    assert told - BLOCK <= frames <= told + RATE / 1000 + 4 * BLOCK
     shown = cut.locator(".words").evaluate("p => p.firstChild.textContent").split()
     struck = cut.locator("del").inner_text().replace("Not heard:", "").split()
     assert (shown + struck) == LONG.split()[: len(shown + struck)]
@@ -100,7 +102,7 @@ def test_the_sound_yields_to_speech_before_the_server_is_sure_of_it(open_page, s
     talk = open_page(stub.url)
     talk.start()
     ask(talk)
-    talk.page.wait_for_timeout(400)
+    talk.hear(0.4)
     stub.script.onset_ms = 600
     said = talk.say(murmur(1.2))
     talk.state("Interrupted")
@@ -111,11 +113,11 @@ def test_the_sound_yields_to_speech_before_the_server_is_sure_of_it(open_page, s
 
 
 def test_a_cough_makes_the_answer_wait_and_go_on(open_page, stub):
-    stub.script.answer = tone_answer("alpha beta gamma delta epsilon zeta", 0.3)
+    stub.script.answer = tone_answer("alpha beta gamma delta epsilon zeta eta theta iota kappa", 0.4)
     talk = open_page(stub.url)
     talk.start()
     ask(talk)
-    talk.page.wait_for_timeout(400)
+    talk.hear(0.4)
     stub.script.onset_ms = 600
     talk.say(murmur(0.16))
     talk.state("Hearing you")
@@ -139,7 +141,7 @@ def test_stop_button_and_escape_stop_the_answer(open_page, stub):
     talk.state("Speaking")
     talk.page.keyboard.press("Escape")
     expect(talk.page.locator(".entry.assistant[data-status=interrupted]")).to_have_count(2)
-    assert len(stub.of_type("conversation.item.truncate")) == 2
+    until(lambda: len(stub.of_type("conversation.item.truncate")) == 2)
 
 
 def test_a_typed_question_needs_no_microphone(open_page, stub):
@@ -161,16 +163,18 @@ def test_push_to_talk_with_the_space_bar(open_page, stub):
     assert stub.of_type("input_audio_buffer.clear") == []
     expect(talk.page.locator("#main-label")).to_have_text("Hold to talk")
     talk.page.locator("#scroll").focus()
+    pressed = time.monotonic()
     talk.page.keyboard.down("Space")
     expect(talk.page.locator("#main-label")).to_have_text("Let go to send")
     talk.say(murmur(0.6))
-    talk.page.wait_for_timeout(700)
+    until(lambda: np.count_nonzero(stub.heard()) > 0.55 * RATE)
     talk.page.keyboard.up("Space")
+    held_s = time.monotonic() - pressed
     talk.state("Speaking")
     assert stub.of_type("session.update")[0]["session"]["audio"]["input"]["turn_detection"] is None
     kinds = [event["type"] for event in stub.received if event["type"] != "input_audio_buffer.append"]
     assert kinds[-3:] == ["input_audio_buffer.clear", "input_audio_buffer.commit", "response.create"]
-    assert 0.5 < len(stub.heard()) / RATE < 1.2
+    assert 0.55 < len(stub.heard()) / RATE < held_s + 0.1
 
 
 def test_camera_frames_and_stills_go_with_the_turn(open_page, stub):
@@ -191,7 +195,7 @@ def test_camera_frames_and_stills_go_with_the_turn(open_page, stub):
     assert stub.of_type("input_image_buffer.append") == [], "what was chosen is what is looked at"
     expect(talk.page.locator(".entry.user .frames canvas")).to_have_count(1)
     talk.state("Listening")
-    talk.say(murmur(1.2))
+    talk.say(murmur(3))
     talk.state("Speaking")
     frames = stub.of_type("input_image_buffer.append")
     assert len(frames) >= 3
@@ -207,8 +211,9 @@ def test_camera_frames_and_stills_go_with_the_turn(open_page, stub):
 def test_a_turn_tells_where_its_time_went(open_page, stub):
     talk = open_page(stub.url)
     talk.start()
-    ask(talk)
-    talk.state("Listening")
+    said = talk.say(murmur(0.6))
+    talk.state("Speaking")
+    ended = talk.state("Listening")
     talk.page.get_by_role("button", name="Settings & timing").click()
     talk.page.get_by_role("tab", name="Timing").click()
     expect(talk.page.locator("#plot g")).to_have_count(1)
@@ -217,11 +222,15 @@ def test_a_turn_tells_where_its_time_went(open_page, stub):
     silence, think, _, travel, speak = [
         float(text.removesuffix(" s")) for text in rows.locator("td:not(.by)").all_inner_texts()
     ]
-    # The stub waits for 500 ms of silence, then thinks for 150 ms.
+    # The stub waits for 500 ms of silence, then thinks for 150 ms, or what the machine makes of it.
+    told = talk.events("response.done")[0]["response"]["timing"]
     assert silence == pytest.approx(0.5, abs=0.03)
-    assert think == pytest.approx(0.15, abs=0.05)
-    assert 0 < travel < 0.4
-    assert speak == pytest.approx(len(stub.script.answer.sound) / RATE, abs=0.2)
+    assert silence + think == pytest.approx(told["first_text_ms"] / 1000, abs=0.011)
+    assert think >= stub.script.think_s
+    # From the end of the words to the first sound; what is not the stub's is the page's, and the browser's.
+    sound = talk.blocks()
+    assert 0 < travel < (sound[0].at - said) / 1000 - 0.6 - silence - think + 0.1
+    assert len(stub.script.answer.sound) / RATE - 0.05 < speak < (ended - sound[0].at) / 1000 + 0.05
     talk.page.get_by_text("answered in").click()
     expect(talk.page.locator(".lag .steps tbody tr")).to_have_count(5)
     talk.page.get_by_role("button", name="Close the panel").click()
@@ -272,7 +281,7 @@ def test_settings_are_kept_and_sent(open_page, stub):
     talk.start()
     assert stub.protocols == ["realtime", "openai-insecure-api-key.secret"]
     assert "secret" not in talk.page.evaluate("JSON.stringify(localStorage)")
-    session = stub.of_type("session.update")[-1]["session"]
+    session = until(lambda: stub.of_type("session.update"))[-1]["session"]
     assert session["instructions"] == "Answer in rhyme."
     assert session["audio"]["input"]["transcription"] == {"language": "de"}
     assert session["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 800
@@ -281,10 +290,11 @@ def test_settings_are_kept_and_sent(open_page, stub):
         assert talk.page.locator(f"select[name={device}] option").count() > 1
     talk.page.get_by_label("Decided by").select_option("semantic_vad")
     expect(talk.page.get_by_label("Eagerness")).to_be_visible()
-    talk.page.wait_for_timeout(100)
-    assert (
-        stub.of_type("session.update")[-1]["session"]["audio"]["input"]["turn_detection"]["type"]
-        == "semantic_vad"
+    until(
+        lambda: (
+            stub.of_type("session.update")[-1]["session"]["audio"]["input"]["turn_detection"]["type"]
+            == "semantic_vad"
+        )
     )
 
 
@@ -310,7 +320,7 @@ def test_the_languages_offered_are_those_that_the_server_hears(open_page, stub, 
     names = talk.page.locator("#voice-names option").evaluate_all("found => found.map(o => o.value)")
     assert names == ["joe", "default"]
     talk.start()
-    asked = stub.of_type("session.update")[-1]["session"]["audio"]["input"]["transcription"]
+    asked = until(lambda: stub.of_type("session.update"))[-1]["session"]["audio"]["input"]["transcription"]
     assert asked == ({"language": kept} if kept else {})
 
 
@@ -319,7 +329,7 @@ def test_a_muted_microphone_sends_silence(open_page, stub):
     talk.start()
     talk.page.get_by_role("button", name="Mute", exact=True).click()
     talk.state("Microphone off")
+    before = len(stub.heard())
     talk.say(murmur(0.5))
-    talk.page.wait_for_timeout(600)
-    assert stub.of_type("input_audio_buffer.append")
-    assert not stub.heard()[-RATE // 2 :].any()
+    until(lambda: len(stub.heard()) - before > RATE)
+    assert not stub.heard()[before:].any()
