@@ -102,6 +102,26 @@ def test_computed_before_the_rest_is_there(make: Make) -> None:
     assert last.usage.cached_tokens == 0, "what was computed for this very turn is no cache hit"
 
 
+@pytest.mark.parametrize("step_tokens", [2, 256])
+def test_what_comes_amidst_a_part_is_looked_up_in_the_cache_too(step_tokens: int) -> None:
+    """The same was asked before, as far as that was kept: what the cache has is not computed again."""
+    ask = long_ask(1, length=22, max_tokens=4)
+    tray, runner = Tray(), ToyThinker(page_size=4)
+    scheduler = OmniScheduler(runner, tray, step_tokens=step_tokens)
+    deliver(tray, scheduler, 0, ask.payloads())
+    tray.run(scheduler)
+    before = runner.computed
+    first, second = ask.cut([11])
+    deliver(tray, scheduler, 1, first)
+    tray.step(scheduler)
+    assert runner.computed == before + 2
+    deliver(tray, scheduler, 1, second)
+    tray.run(scheduler)
+    assert runner.computed == before + 2 + (22 - 20) + len(ask.answer()) - 1
+    check_turn(tray, turn_id(1), ask)
+    assert (scheduler.load().pages_used, tray.all_given_back()) == (0, True)
+
+
 def test_a_prompt_that_waits_for_more_holds_no_pages(make: Make) -> None:
     """Half-told prompts of more positions than there are pages for; others are answered meanwhile."""
     tray, runner = Tray(), ToyThinker(page_size=4, num_pages=12)

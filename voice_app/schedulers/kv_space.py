@@ -38,6 +38,18 @@ class KvSpace:
             request.cached_tokens = request.computed
         return True
 
+    def extend(self, request: Request) -> None:
+        """Take over what the cache holds, beyond what is computed, of a prompt that has grown, none of whose
+        steps is under way."""
+        table = self._cache.lock(request.keys(request.length - 1))
+        known = len(table) * self.page_size
+        if known <= request.computed:
+            self._pool.release(table)
+            return
+        self._pool.release(request.table[: len(table)])
+        request.table[: len(table)] = table
+        request.computed = known
+
     def grow(self, request: Request) -> bool:
         """Make sure that the request's positions all have pages; False if there is none to give."""
         missing = pages_for(request.length, self.page_size) - len(request.table)

@@ -180,6 +180,9 @@ class OmniScheduler:
             self._turns[turn] = Request(turn, speech, prompt, most)
         request = self._turns[turn]
         request.max_outputs, request.complete = most, complete
+        if request.admitted and not request.under_way:
+            self._space.extend(request)
+            self._room_changed = True
         if request.pending and not request.admitted and request not in self._waiting:
             self._waiting.append(request)
 
