@@ -19,7 +19,7 @@ from voice_app.models.local.paged_attention import (
     scratch,
 )
 
-HEADS, KV_HEADS, PAGES, LONGEST = 6, 2, 40, 200
+HEADS, KV_HEADS, PAGES, LONGEST = 6, 2, 100, 200
 WIDTH = (HEADS + 2 * KV_HEADS) * HEAD_DIM
 
 
@@ -70,12 +70,13 @@ def test_equals_torch(length: int) -> None:
 @given(st.integers(1, 120), st.data())
 def test_chunks_pages_and_company_change_no_bit(length: int, data: st.DataObject) -> None:
     qkv, other = rows_of(1, length), rows_of(2, 60)
-    whole = Pool().run(qkv, [Chunk(0, length, range(8))])
-    pages = data.draw(st.permutations(range(8, PAGES)))[:8]
+    theirs_pages = range(120 // PAGE_SIZE)
+    whole = Pool().run(qkv, [Chunk(0, length, theirs_pages)])
+    pages = data.draw(st.permutations(range(len(theirs_pages), PAGES)))[: len(theirs_pages)]
     cuts = sorted(data.draw(st.sets(st.integers(1, length), max_size=4)) | {0, length})
     pool, parts, told = Pool(), [], 0
     for start, end in pairwise(cuts):
-        mine, theirs = Chunk(start, end - start, pages), Chunk(told, 5, range(8))
+        mine, theirs = Chunk(start, end - start, pages), Chunk(told, 5, theirs_pages)
         batch = [theirs, mine] if data.draw(st.booleans()) else [mine, theirs]
         rows = {id(mine): qkv[start:end], id(theirs): other[told : told + 5]}
         out = pool.run(np.concatenate([rows[id(chunk)] for chunk in batch]), batch)

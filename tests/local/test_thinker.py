@@ -17,6 +17,7 @@ from voice_app.models.local.brain import PackagedBrain
 from voice_app.models.local.brain_weights import GgufBrain
 from voice_app.models.local.engine import Chunk
 from voice_app.models.local.engine_onnx import OnnxEngine
+from voice_app.models.local.paged_attention import PAGE_SIZE
 from voice_app.models.local.prompt import UNCLEAR, Turn, camera_text
 from voice_app.models.local.thinker import Thinker
 
@@ -57,6 +58,10 @@ def engine(brain: PackagedBrain) -> OnnxEngine:
 @pytest.fixture(scope="module")
 def thinker(brain: PackagedBrain) -> Thinker:
     return brain.thinker()
+
+
+def pages_of(engine: OnnxEngine, positions: int) -> range:
+    return range(-(-positions // engine.page_size))
 
 
 def forward(engine: OnnxEngine, ids: Sequence[int], cuts: Sequence[int], pages: Sequence[int]) -> np.ndarray:
@@ -108,7 +113,7 @@ def test_agrees_with_transformers_in_float32(brain: PackagedBrain, engine: OnnxE
     ids = brain.encode(TEXT)
     with torch.inference_mode():
         expected = reference(GgufBrain(ensure("smollm2")))(torch.tensor([ids])).logits[0].numpy()
-    logits = engine.logits(forward(engine, ids, (0, len(ids)), range(8)))
+    logits = engine.logits(forward(engine, ids, (0, len(ids)), pages_of(engine, len(ids))))
     assert (logits.argmax(1) == expected.argmax(1)).mean() >= 0.9
     # The right next word of a plain text is likely for both, not merely the same.
     assert np.corrcoef(logits.ravel(), expected.ravel())[0, 1] > 0.99
@@ -116,8 +121,10 @@ def test_agrees_with_transformers_in_float32(brain: PackagedBrain, engine: OnnxE
 
 def test_chunks_pages_and_company_change_no_bit(brain: PackagedBrain, engine: OnnxEngine) -> None:
     ids = brain.encode(TEXT)
-    whole = forward(engine, ids, (0, len(ids)), range(8))
-    scattered = [19, 3, 11, 8, 30, 2, 25, 14]
+    first = pages_of(engine, len(ids))
+    whole = forward(engine, ids, (0, len(ids)), first)
+    scattered = np.random.default_rng(0).permutation(engine.num_pages - 8)[: len(first)].tolist()
+    others = range(engine.num_pages - 8, engine.num_pages)
     np.testing.assert_array_equal(forward(engine, ids, (0, 1, 18, 50, 51, 52, len(ids)), scattered), whole)
     # One position at a time, each beside another sequence's prefill of another length.
     other = brain.encode("Something else is said at the same time. " * 10)
@@ -125,13 +132,13 @@ def test_chunks_pages_and_company_change_no_bit(brain: PackagedBrain, engine: On
     for place in range(40):
         count = 1 + place % 7
         x = np.concatenate([engine.embed(other[:count]), engine.embed(ids[place : place + 1])])
-        batch = [Chunk(0, count, [31]), Chunk(place, 1, scattered)]
+        batch = [Chunk(0, count, others), Chunk(place, 1, scattered)]
         rows.append(engine.forward(x, batch)[-1])
     np.testing.assert_array_equal(np.stack(rows), whole[:40])
 
 
 def test_the_head_gives_each_row_the_same_alone(brain: PackagedBrain, engine: OnnxEngine) -> None:
-    hidden = forward(engine, brain.encode(TEXT)[:12], (0, 12), range(1))
+    hidden = forward(engine, brain.encode(TEXT)[:12], (0, 12), pages_of(engine, 12))
     alone = np.concatenate([engine.logits(hidden[row : row + 1]) for row in range(12)])
     np.testing.assert_array_equal(engine.logits(hidden), alone)
 
@@ -162,9 +169,10 @@ def test_twelve_at_once_say_what_each_says_alone(brain: PackagedBrain, thinker: 
 
 
 def test_a_budget_smaller_than_the_load_queues(brain: PackagedBrain) -> None:
-    page = 2 * 4 * 16 * 30 * 3 * 64
-    small = PackagedBrain(PackConfig(kv_bytes=45 * page), lambda _: None).thinker()
-    assert small.num_pages == 45
+    page = 2 * 4 * PAGE_SIZE * 30 * 3 * 64
+    room = 720 // PAGE_SIZE
+    small = PackagedBrain(PackConfig(kv_bytes=room * page), lambda _: None).thinker()
+    assert small.num_pages == room
     talks = Talks(small)
     for place, question in enumerate(QUESTIONS):
         talks.ask(str(place), brain.frame.spans(by_turns(question)))
@@ -344,7 +352,9 @@ def test_an_answer_is_one_or_two_speakable_sentences(brain: PackagedBrain, think
 
 def test_a_stop_string_ends_the_answer(brain: PackagedBrain, thinker: Thinker) -> None:
     whole = say(brain, thinker, "Tell me about volcanoes.")
-    stop = whole[len(whole) // 2 :][:4]
+    # Where a token begins: one that holds more before it would still be in the ids.
+    ids = brain.encode(whole)
+    stop = brain.tokens.decode(ids[len(ids) // 2 :])[:4]
     talks = Talks(thinker)
     turn = talks.ask(
         "one", brain.frame.spans(by_turns("Tell me about volcanoes.")), sampling=Sampling(stop=(stop,))
