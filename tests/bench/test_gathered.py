@@ -128,7 +128,7 @@ def test_one_that_ends_leaves_no_child_that_ignores_to_be_ended(monkeypatch):
         assert leader.stdout.read(1) == b".", "the child is there"
         try:
             gathered._end(leader)
-            assert leader.communicate(timeout=20.0) == (b"", None), "nobody has its output open any more"
+            assert leader.communicate(timeout=60.0) == (b"", None), "nobody has its output open any more"
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(leader.pid, signal.SIGKILL)

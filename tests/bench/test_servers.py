@@ -12,7 +12,7 @@ from voice_app.errors import PipelineError
 def test_a_server_is_ready_when_it_is_given_and_gone_afterwards(tmp_path):
     with (
         free_server(Surroundings(log=tmp_path / "log")) as (port, process),
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5) as answer,
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=30) as answer,
     ):
         assert answer.status == 200
     assert not psutil.pid_exists(process.pid)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.models
 
 DATA = Path(__file__).parents[1] / "data"
 ASK = [sys.executable, "-m", "voice_app", "ask"]
-DEADLINE_S = 120
+DEADLINE_S = 300
 
 
 def ask(*options: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

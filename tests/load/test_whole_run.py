@@ -73,7 +73,7 @@ def load(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
 
@@ -152,7 +152,7 @@ def test_locusts_page_is_served_and_ends_with_its_server(tmp_path, order):
             c for c in psutil.Process(process.pid).children() if "free_server" in " ".join(c.cmdline())
         ]
         process.send_signal(order)
-        assert process.wait(60) == 130
+        assert process.wait(120) == 130
     finally:
         process.kill()
         _, told = process.communicate()
@@ -163,7 +163,7 @@ def test_locusts_page_is_served_and_ends_with_its_server(tmp_path, order):
 def get(url: str, data: bytes | None = None) -> str:
     """What the page says; empty if there is none yet."""
     try:
-        with urllib.request.urlopen(url, data, timeout=10) as answer:
+        with urllib.request.urlopen(url, data, timeout=30) as answer:
             return answer.read().decode()
     except OSError:
         return ""

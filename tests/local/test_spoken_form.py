@@ -230,6 +230,6 @@ def test_any_text_gives_words_in_order(text: str) -> None:
 )
 def test_a_hostile_text_takes_no_longer_than_its_length(unit: str) -> None:
     text = unit * 2000
-    started = time.perf_counter()
+    started = time.process_time()
     spoken_form(text)
-    assert time.perf_counter() - started < 5.0
+    assert time.process_time() - started < 5.0

@@ -67,7 +67,7 @@ def test_two_that_cut_at_once_both_get_a_whole_voice(tmp_path: Path, monkeypatch
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(300)
     assert len(found) == 2
     assert found[0].parts == found[1].parts
     assert [entry.name for entry in (tmp_path / "voices").iterdir()] == [found[0].folder.name]

@@ -33,7 +33,7 @@ QUESTIONS = [
     "fact-1-1", "fact-2-1", "fact-4-1", "fact-5-1", "fact-6-1", "fact-9-1",
     "sum-1-1", "sum-3-1", "unit-1-1", "chit-chat-1-1", "chit-chat-2-1", "chit-chat-4-1",
 ]  # fmt: skip
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 NOW = "2026-03-04T14:35:00"
 
 

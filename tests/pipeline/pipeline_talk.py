@@ -90,7 +90,7 @@ async def read(stream: AsyncIterator[m.TurnEvent], *already: m.TurnEvent) -> Ans
     return answer
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Wait for what another process does."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110

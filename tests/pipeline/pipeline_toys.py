@@ -312,7 +312,7 @@ class ToyPack:
 
 
 def create(config: PackConfig, report: Report) -> ToyPack:
-    """`config.model` may say how loading goes: "missing", "dies", "hangs", "slow" (it tells of
+    """`config.model` may say how loading goes: "missing", "dies", "hangs", "slow:SECONDS" (it tells of
     progress), "fetches:FILE" (hangs in a process whose id it writes there), or "wire:FILE", which appends all
     that this worker sends to FILE, or "acks:FATE" (see `spoil_acks`)."""
     report("loading toys")
@@ -322,10 +322,11 @@ def create(config: PackConfig, report: Report) -> ToyPack:
         raise Broken("while loading")
     if config.model == "hangs":
         time.sleep(3600)
-    if config.model == "slow":
-        for step in range(12):
+    if config.model is not None and config.model.startswith("slow:"):
+        end = time.monotonic() + float(config.model.removeprefix("slow:"))
+        while time.monotonic() < end:
             time.sleep(0.5)
-            report(f"step {step}")
+            report("one step further")
     if config.model is not None and config.model.startswith("fetches:"):
         fetch = subprocess.Popen(["sleep", "3600"])
         Path(config.model.removeprefix("fetches:")).write_text(str(fetch.pid))

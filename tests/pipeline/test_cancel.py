@@ -24,19 +24,25 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 TURNS = 10_000
 STOPPED_S = 60.0
+HEARD_OUT_EACH = 21
+"""Of so many turns, one; and with sound as well as without."""
 LEAK_MB = 4
 """What a process may have grown by: 400 bytes a turn."""
 
 
 class Talker:
-    """A user who interrupts every answer, sooner or later. Each turn is the next generation of the same one,
-    so that nothing need be remembered of it."""
+    """A user who interrupts answers, sooner or later. Each turn is the next generation of the same one, so
+    that nothing need be remembered of it.
+
+    How long an answer takes is for the machine to say: now and then one is heard out, and the next are
+    interrupted somewhere within that time, or somewhat later."""
 
     def __init__(self, number: int, client: PipelineClient, dice: random.Random) -> None:
         self._session = f"talker {number}"
         self._client = client
         self._dice = dice
         self._generation = 0
+        self._answer_s = 0.0
         self.answered = 0
         self.cancelled = 0
 
@@ -44,13 +50,18 @@ class Talker:
         for _ in range(turns):
             turn = TurnId(self._session, "t", self._generation)
             parts = (LOUD,) if self._generation % 5 == 0 else ()
+            heard_out = self._generation % HEARD_OUT_EACH == 0
             self._generation += 1
             asked = request("!repeat 12", *parts, session=self._session, turn="t", generation=turn.generation)
-            stream = self._client.submit(asked)
-            asyncio.get_running_loop().call_later(self._dice.uniform(0, 0.06), self._client.cancel, turn)
+            stream, began = self._client.submit(asked), time.monotonic()
+            if not heard_out:
+                after_s = self._dice.uniform(0, 1.5 * self._answer_s)
+                asyncio.get_running_loop().call_later(after_s, self._client.cancel, turn)
             ended = await outcome(stream)
             if isinstance(ended, Answer):
                 assert ended.voice == ended.text == "abcdefghijkl"
+                if heard_out:
+                    self._answer_s = time.monotonic() - began
                 self.answered += 1
             else:
                 assert isinstance(ended, TurnCancelled)

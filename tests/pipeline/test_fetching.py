@@ -25,7 +25,7 @@ from voice_app.pipeline.inlet import Delivery, Inlet
 from voice_app.pipeline.transport.base import Parcel, SlotRef
 
 TURN, OTHER = TurnId("s", "one"), TurnId("s", "two")
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def _lane(turn: TurnId, sender: str = "far") -> LaneKey:

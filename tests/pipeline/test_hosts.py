@@ -153,7 +153,7 @@ def test_a_command_line_whose_workers_port_is_taken_ends_with_one_error(tmp_path
             [*command, "--layout", layout, "--data", str(tmp_path / "data")],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
         )
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(

@@ -121,7 +121,7 @@ async def _server() -> tuple[asyncio.subprocess.Process, list[psutil.Process]]:
         sys.executable, "-c", _SERVER, stdout=asyncio.subprocess.PIPE
     )
     assert server.stdout is not None
-    line = await asyncio.wait_for(server.stdout.readline(), 30)
+    line = await asyncio.wait_for(server.stdout.readline(), 60)
     return server, [psutil.Process(int(pid)) for pid in line.split()]
 
 
@@ -153,7 +153,7 @@ async def test_workers_end_when_their_server_is_killed() -> None:
     server, workers = await _server()
     server.kill()
     await server.wait()
-    await until(lambda: not any(w.is_running() for w in workers), 10)
+    await until(lambda: not any(w.is_running() for w in workers))
     left = segments(runs())
     assert left
     assert all("-server." in name for name in left), "a worker left its segments"

@@ -20,7 +20,7 @@ async def test_a_stalled_client_holds_back_only_its_own_turn() -> None:
         stalled = client.submit(request("!repeat 2000", turn="stalled"))
         first = await anext(stalled)
         for n in range(20):
-            answer = await asyncio.wait_for(read(client.submit(request(f"turn {n}", turn=str(n)))), 10)
+            answer = await asyncio.wait_for(read(client.submit(request(f"turn {n}", turn=str(n)))), 60)
             assert answer.voice == f"turn {n}"
         # It stopped for want of credit, long before its end, and goes on when it is read again.
         await until(lambda: client.status().stages[Stage.THINKER].running == 1)
@@ -34,7 +34,7 @@ async def test_stalled_clients_beyond_the_talkers_places_hold_back_only_their_ow
         ]
         first = [await anext(stream) for stream in stalled]
         for n in range(20):
-            answer = await asyncio.wait_for(read(client.submit(request(f"turn {n}", turn=str(n)))), 10)
+            answer = await asyncio.wait_for(read(client.submit(request(f"turn {n}", turn=str(n)))), 60)
             assert answer.voice == f"turn {n}"
         # None of them came to its end by itself: their listeners' credit is used up.
         assert client.status().turns == len(stalled)

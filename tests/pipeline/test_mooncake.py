@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import weakref
@@ -62,14 +63,40 @@ def _values(into: MooncakeIn, parcel: Parcel) -> np.ndarray:
     return payload.frames
 
 
+@pytest.fixture
+def given_up(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """A read has failed."""
+    failed, read = threading.Event(), mooncake._Reader.read
+
+    def watched(self: mooncake._Reader, peer: str, address: int, buffer: mooncake._Memory, size: int) -> bool:
+        done = read(self, peer, address, buffer, size)
+        if not done:
+            failed.set()
+        return done
+
+    monkeypatch.setattr(mooncake._Reader, "read", watched)
+    return failed
+
+
+def _continues_after(given_up: threading.Event, process: subprocess.Popen[bytes]) -> threading.Thread:
+    """The process, stopped now, goes on as soon as one read was given up: the next finds it well."""
+    process.send_signal(signal.SIGSTOP)
+
+    def heal() -> None:
+        assert given_up.wait(60.0)
+        process.send_signal(signal.SIGCONT)
+
+    healing = threading.Thread(target=heal)
+    healing.start()
+    return healing
+
+
 def test_a_read_that_stalls_heals_within_seconds_or_fails_its_payload_alone(
-    sender: Callable[[int], Sender], into: MooncakeIn
+    sender: Callable[[int], Sender], into: MooncakeIn, given_up: threading.Event
 ) -> None:
     process, parcels = sender(2)
     assert (_values(into, parcels[1]) == 1.0).all()
-    process.send_signal(signal.SIGSTOP)
-    healing = threading.Timer(STALL_S + 1.0, process.send_signal, (signal.SIGCONT,))
-    healing.start()
+    healing = _continues_after(given_up, process)
     assert (_values(into, parcels[0]) == 0.0).all(), "a short stall was not outlived"
     healing.join()
     assert into.count(SlotState.QUARANTINED) == 1, "that of the first attempt"
@@ -91,21 +118,22 @@ def gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MC_TRANSFER_TIMEOUT", "5")
 
 
-def _stop(into: MooncakeIn, late: Sender) -> None:
-    """Stop the sender, once its engine is known."""
+def _learn(into: MooncakeIn, late: Sender) -> None:
+    """The sender's engine is known."""
     _values(into, late.parcels[0])
     into.done(late.parcels[0].slot)
-    late.process.send_signal(signal.SIGSTOP)
 
 
 def test_a_late_write_meets_only_its_own_buffer(
-    gives_up: None, sender: Callable[[int], Sender], monkeypatch: pytest.MonkeyPatch
+    gives_up: None,
+    sender: Callable[[int], Sender],
+    monkeypatch: pytest.MonkeyPatch,
+    given_up: threading.Event,
 ) -> None:
-    monkeypatch.setattr(mooncake, "CUT_S", 20.0)
+    monkeypatch.setattr(mooncake, "CUT_S", 60.0)
     into, late = MooncakeIn(RUN, m.StagePayload, HERE), sender(3)
-    _stop(into, late)
-    healing = threading.Timer(6.0, late.process.send_signal, (signal.SIGCONT,))
-    healing.start()
+    _learn(into, late)
+    healing = _continues_after(given_up, late.process)
     taken = _values(into, late.parcels[2])
     healing.join()
     assert into.count(SlotState.QUARANTINED) == 1
@@ -132,7 +160,8 @@ def test_a_buffer_is_used_again_once_its_engine_is_gone(
     if engine == "alive":
         monkeypatch.setattr(mooncake, "new_engine", kept)
     into, late, healthy = MooncakeIn(RUN, m.StagePayload, HERE), sender(3), sender(2)
-    _stop(into, late)
+    _learn(into, late)
+    late.process.send_signal(signal.SIGSTOP)
     with pytest.raises(TransferFailed):
         into.open(late.parcels[2])
     assert (into.count(SlotState.QUARANTINED), into.count(SlotState.FREE)) == (0, 1)
@@ -149,7 +178,7 @@ def test_a_buffer_is_used_again_once_its_engine_is_gone(
 
 
 def _until_written(values: np.ndarray) -> None:
-    deadline = os.times().elapsed + 20
+    deadline = os.times().elapsed + 60
     while not (values == 2.0).all():
         assert os.times().elapsed < deadline, "nothing was written late: the test shows nothing"
         threading.Event().wait(0.01)

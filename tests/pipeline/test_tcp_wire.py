@@ -37,7 +37,7 @@ def message(number: int) -> EndTurn:
     return EndTurn(TurnId("s", "t", number))
 
 
-def first(wire: Wire, timeout_s: float = 5.0) -> Control | None:
+def first(wire: Wire, timeout_s: float = 30.0) -> Control | None:
     """The next message; None if none comes. What is not meant for the node counts for nothing."""
     end = time.monotonic() + timeout_s
     while (left := end - time.monotonic()) > 0:
@@ -70,7 +70,7 @@ class Pair:
         self.a.connect("b", address(self.proxy.port, "run-b.0"))
         self.b.connect("a", address(port_a, "run-a.0"))
 
-    def read(self, count: int, timeout_s: float = 15.0) -> list[Control]:
+    def read(self, count: int, timeout_s: float = 60.0) -> list[Control]:
         """The next `count` messages to b, or as many as come in time; a reads its own meanwhile."""
         got: list[Control] = []
         end = time.monotonic() + timeout_s
@@ -89,9 +89,10 @@ def test_broken_connections_lose_nothing(make: MakeWire, caplog: pytest.LogCaptu
     with pair.proxy:
         for n in range(300):
             pair.a.send("b", message(n))
-            got += pair.read(1, 0.002)
             if n % 100 == 50:
                 pair.proxy.cut()
+            elif not 40 <= n % 100 < 50:  # The last ones before a cut are all on their way.
+                got += pair.read(1, 0.002)
         got += pair.read(300 - len(got))
     assert got == [message(n) for n in range(300)]
     assert "lost on the way and sent again" in caplog.text, "nothing was lost: this test tests nothing"

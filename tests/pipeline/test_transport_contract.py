@@ -293,7 +293,7 @@ def test_threads_send_at_once(ends: Ends, out: Outgoing, into: Incoming) -> None
             with freed:
                 parcel = out.pack(payload(1000, 100 * sender + number, ends))
                 while parcel is None:
-                    assert freed.wait(10)
+                    assert freed.wait(60)
                     parcel = out.pack(payload(1000, 100 * sender + number, ends))
                 ready[100 * sender + number] = parcel
                 freed.notify_all()
@@ -303,7 +303,7 @@ def test_threads_send_at_once(ends: Ends, out: Outgoing, into: Incoming) -> None
         thread.start()
     for _ in range(100):
         with freed:
-            assert freed.wait_for(lambda: ready, 10)
+            assert freed.wait_for(lambda: ready, 60)
             value, parcel = ready.popitem()
         assert (_values(into, parcel) == value).all()
         into.done(parcel.slot)

@@ -153,9 +153,9 @@ async def _narrow_link_only_takes_longer(hosts: TwoHosts, client: PipelineClient
 
 
 async def _cut_in_mid_transfer(hosts: TwoHosts, client: PipelineClient, cut_s: float) -> None:
-    """While the near thinker reads the far encoder's embeddings, of 2.6 MB, with 1 MB a second."""
+    """While the near thinker reads the far encoder's embeddings, of 2.6 MB, with 0.5 MB a second."""
     sound = m.AudioPart(np.full(640_000, 0.25, np.float32), 16_000)
-    hosts.limit(megabits=8)
+    hosts.limit(megabits=4)
     before = hosts.sent_by_far()
     stream = client.submit(request("cut", sound, turn=f"cut for {cut_s:g} s"))
     await until(lambda: hosts.sent_by_far() - before > 500_000)
@@ -199,7 +199,7 @@ async def test_a_host_that_is_lost_gets_its_workers_again(hosts: TwoHosts, clien
     assert client.status().workers["near"].state is WorkerState.READY
     assert not client.status().ready
     await asyncio.to_thread(hosts.join)
-    await until(lambda: client.status().ready, 60.0)
+    await until(lambda: client.status().ready, 120.0)
     assert client.status().workers["voice"].pid in hosts.pids(hosts.far)
     await _turn_works(client, "again")
 
@@ -228,7 +228,7 @@ async def test_a_server_with_a_worker_on_another_host(hosts: TwoHosts, tmp_path:
         await _talk("What do bees make?")
         children = psutil.Process(server.pid).children(recursive=True)
         server.terminate()
-        assert await asyncio.wait_for(server.wait(), 30.0) == 0, _read(log)
+        assert await asyncio.wait_for(server.wait(), 60.0) == 0, _read(log)
     finally:
         if server.returncode is None:
             server.kill()
@@ -251,7 +251,7 @@ def _read(log: Path) -> str:
 
 async def _served(server: asyncio.subprocess.Process, log: Path, *, restarts: int) -> int:
     """Once the server is ready, and its voice was started again so often: the voice's process."""
-    async with asyncio.timeout(120.0), httpx.AsyncClient(base_url=f"http://127.0.0.1:{PORT}") as http:
+    async with asyncio.timeout(240.0), httpx.AsyncClient(base_url=f"http://127.0.0.1:{PORT}") as http:
         while True:
             assert server.returncode is None, _read(log)
             with contextlib.suppress(httpx.HTTPError):
@@ -306,7 +306,7 @@ def test_what_a_killed_run_left_is_removed_and_nothing_else(hosts: TwoHosts) -> 
     assert process.stdout is not None
     process.stdout.readline()
     two_hosts.sweep()
-    assert process.wait(10.0) == -signal.SIGKILL
+    assert process.wait(60.0) == -signal.SIGKILL
     process.stdout.close()
     names = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
     assert left not in names

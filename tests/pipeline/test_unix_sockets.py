@@ -51,7 +51,7 @@ def connect(path: str) -> Iterator[Connect]:
     backlogs.close()
 
 
-def read(inbox: Inbox, count: int, timeout_s: float = 20.0) -> list[bytes]:
+def read(inbox: Inbox, count: int, timeout_s: float = 60.0) -> list[bytes]:
     """The next `count` messages, or as many as come in time."""
     got: list[bytes] = []
     end = time.monotonic() + timeout_s

@@ -26,7 +26,7 @@ _CLONE_NEWNET = 0x40000000
 
 
 def _ip(*arguments: str) -> str:
-    return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=20).stdout
+    return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 def unusable() -> str:
@@ -54,7 +54,7 @@ def sweep() -> None:
 
 def _remove(name: str) -> None:
     """End all that runs in the namespace but this process, and the namespace."""
-    end = time.monotonic() + 10.0
+    end = time.monotonic() + 60.0
     while (pids := set(_ip("netns", "pids", name).split()) - {str(os.getpid())}) and time.monotonic() < end:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -115,14 +115,14 @@ class TwoHosts:
         subprocess.run(
             ["ip", "netns", "exec", self.far, "tc", "qdisc", "replace", "dev", "cable", "root", *rate],
             check=True,
-            timeout=20,
+            timeout=60,
         )
 
     def unlimit(self) -> None:
         subprocess.run(
             ["ip", "netns", "exec", self.far, "tc", "qdisc", "del", "dev", "cable", "root"],
             check=True,
-            timeout=20,
+            timeout=60,
         )
 
     def sent_by_far(self) -> int:
@@ -162,7 +162,7 @@ class TwoHosts:
                 ["ip", "netns", "exec", name, ray, "start", *arguments, *small, f"--temp-dir={folder}"],
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                timeout=60,
+                timeout=180,
             )
         assert started.returncode == 0, said.read_text()
 

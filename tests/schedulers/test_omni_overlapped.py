@@ -93,7 +93,7 @@ def test_the_next_step_is_chosen_while_one_runs() -> None:
 
     def held(batch: Sequence[SequenceStep]) -> Sequence[StepOutput]:
         entered.release()
-        assert go_on.acquire(timeout=10)
+        assert go_on.acquire(timeout=60)
         return step(batch)
 
     runner.step = held
@@ -101,13 +101,13 @@ def test_the_next_step_is_chosen_while_one_runs() -> None:
     ask = long_ask(1, 4, 3)
     deliver(tray, scheduler, 1, ask)
     scheduler.step()
-    assert entered.acquire(timeout=10)
+    assert entered.acquire(timeout=60)
     assert not tray.sent[turn_id(1)]
     # Its prompt is under way; a decode is chosen on top of a token that nobody has seen yet.
     for _ in range(3):
         go_on.release()
     scheduler.step()
-    assert entered.acquire(timeout=10)
+    assert entered.acquire(timeout=60)
     tray.run(scheduler)
     check_turn(tray, turn_id(1), ask)
 

@@ -59,7 +59,7 @@ class Caller:
             await asyncio.sleep(max(0.0, begin + (start + step) / RATE - time.monotonic()))
         return time.monotonic()
 
-    async def until(self, kind: str, after: int = 0, timeout_s: float = 30.0) -> Any:
+    async def until(self, kind: str, after: int = 0, timeout_s: float = 60.0) -> Any:
         """The first event of `kind` at or after position `after`."""
         async with asyncio.timeout(timeout_s):
             while True:

@@ -96,7 +96,7 @@ async def run(python: Path, script: str, *arguments: str | Path) -> dict[str, An
     process = await asyncio.create_subprocess_exec(
         python, SCRIPTS / script, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    out, errors = await asyncio.wait_for(process.communicate(), 120)
+    out, errors = await asyncio.wait_for(process.communicate(), 300)
     assert process.returncode == 0, errors.decode()[-2000:]
     return json.loads(out)
 

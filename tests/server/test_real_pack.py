@@ -162,7 +162,7 @@ async def test_a_tool_call(caller: Caller):
     )
     await say(caller, "Please switch the light on.")
     await caller.talk.response.create()
-    call = await caller.until("response.function_call_arguments.done", timeout_s=5)
+    call = await caller.until("response.function_call_arguments.done")
     assert call.name == "set_light"
     assert json.loads(call.arguments) == {"on": True}
     await caller.until("response.done")

@@ -22,7 +22,7 @@ from voice_app.server.store.embedded import EmbeddedRedis
 
 pytestmark = [pytest.mark.models, pytest.mark.asyncio(loop_scope="module")]
 
-START_S = 90
+START_S = 240
 
 
 class Process:
@@ -93,7 +93,7 @@ async def test_secrets_are_never_logged(tmp_path: Path):
         token = client.events[0]["session"]["extensions"]["resume"]["token"]
         await client.say("Hello")
         await client.send("response.create")
-        await client.until("response.done", 30)
+        await client.until("response.done")
         await client.send("session.update", session={"type": "realtime", "api_key": key})
         await client.until("error")
     async with wire_client(server.port, f"?resume={token}", check=False, additional_headers={"api-key": key}):
@@ -106,7 +106,7 @@ async def test_secrets_are_never_logged(tmp_path: Path):
             f"ws://127.0.0.1:{server.port}/v1/realtime?resume=sess_1.stolen", subprotocols=browser[:1]
         )
     server.process.terminate()
-    _, log = await asyncio.wait_for(server.process.communicate(), 30)
+    _, log = await asyncio.wait_for(server.process.communicate(), 60)
     assert b"talk begins" in log
     for secret_text in (key, secret, token.partition(".")[2], "wrong-key-456", "stolen"):
         assert secret_text.encode() not in log
@@ -119,13 +119,13 @@ async def test_a_talk_moves_from_process_to_process(servers: tuple[Process, Proc
         await client.update(output_modalities=["text"])
         await client.say("My name is Robert.")
         await client.send("response.create")
-        await client.until("response.done", 30)
+        await client.until("response.done")
     async with wire_client(second.port, f"?resume={token}", check=False) as client:
         await client.until("conversation.item.done")
         await client.until("conversation.item.done")
         await client.say("What is my name?")
         await client.send("response.create")
-        done = await client.until("response.done", 30)
+        done = await client.until("response.done")
     assert "Robert" in done["response"]["output"][0]["content"][0]["text"]
 
 
@@ -136,15 +136,15 @@ async def test_sigterm_lets_the_turn_end_and_leaves_nothing_behind(servers: tupl
     async with wire_client(server.port) as client:
         await client.say("Tell me why the sky is blue.")
         await client.send("response.create")
-        await client.until("response.created", 30)
+        await client.until("response.created")
         server.process.send_signal(signal.SIGTERM)
-        done = await client.until("response.done", 30)
+        done = await client.until("response.done")
         assert done["response"]["status"] == "completed"
         with pytest.raises(ConnectionClosed) as closed:
-            await client.until("never", 10)
+            await client.until("never")
     assert closed.value.rcvd
     assert closed.value.rcvd.code == 1012
-    _, log = await asyncio.wait_for(server.process.communicate(), 30)
+    _, log = await asyncio.wait_for(server.process.communicate(), 60)
     assert server.process.returncode == 0
     assert not psutil.wait_procs(children, timeout=5)[1], "no worker is left"
     assert b'"session": "sess_' in log, "lines know their session"

@@ -85,7 +85,7 @@ class Errands:
     async def answer(self, *, whole: bool = True) -> str:
         """What is heard from now on; if not `whole`, until something is."""
         before = len(self.ear.text)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(self.ear.text) == before:
                 await self.ear.more()
         if whole:
@@ -109,7 +109,7 @@ class Errands:
         await self.talks(question)
         told = await self.answer()
         await self.task.queue_frame(EndFrame())
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
         return {"calls": self.calls, "errors": self.ear.errors, "done": done, "seen": seen, "told": told}
 
 

@@ -67,7 +67,7 @@ class Ear(FrameProcessor):
         self._more.clear()
         await self._more.wait()
 
-    async def until_audio(self, after: float, timeout_s: float = 30.0) -> float:
+    async def until_audio(self, after: float, timeout_s: float = 60.0) -> float:
         async with asyncio.timeout(timeout_s):
             while True:
                 later = [at for at, _ in self.audio if at > after]
@@ -120,19 +120,20 @@ async def talk(port: int, first: bytes, second: bytes) -> dict[str, Any]:
     running = asyncio.create_task(PipelineRunner(handle_sigint=False).run(task))
     silence = bytes(RATE * 2)
     await task.queue_frame(LLMRunFrame())
-    greeted = await ear.until_audio(0.0)
+    await ear.until_audio(0.0)
     await ear.until_quiet()
     greeting = "".join(ear.text)
 
+    asked = time.monotonic()
     await speak(task, first + silence)
-    answered = await ear.until_audio(greeted + 2.0)
+    answered = await ear.until_audio(asked)
     spoken_at = time.monotonic()
     await speak(task, second + silence)
     interrupted = [at for at in ear.interruptions if at > answered]
     again = await ear.until_audio(max(interrupted, default=spoken_at) + 0.3)
     await ear.until_quiet()
     await task.queue_frame(EndFrame())
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 60)
     late = [at for at, _ in ear.audio if interrupted and interrupted[0] + 0.05 < at < again]
     return {
         "greeting": greeting,
