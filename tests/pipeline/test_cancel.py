@@ -116,7 +116,7 @@ async def crowd(client: PipelineClient, talkers: Sequence[Talker], turns: int, s
 async def test_ten_thousand_turns_cancelled_at_random_leave_nothing() -> None:
     """Beside two readers that stopped for a minute. Together, so that nobody waits for that minute alone."""
     dice = random.Random(7)
-    async with PipelineClient(config(turn_timeout_s=300)) as client:
+    async with PipelineClient(config(turn_timeout_s=3600)) as client:
         talkers = [Talker(n, client, dice) for n in range(16)]
         # The same at a small scale first: heaps grow to what such a crowd needs at a time.
         await crowd(client, talkers, TURNS // 10, stopped_s=1)

@@ -153,9 +153,9 @@ async def _narrow_link_only_takes_longer(hosts: TwoHosts, client: PipelineClient
 
 
 async def _cut_in_mid_transfer(hosts: TwoHosts, client: PipelineClient, cut_s: float) -> None:
-    """While the near thinker reads the far encoder's embeddings, of 2.6 MB, with 0.5 MB a second."""
+    """While the near thinker reads the far encoder's embeddings, of 2.6 MB, with 1 MB a second."""
     sound = m.AudioPart(np.full(640_000, 0.25, np.float32), 16_000)
-    hosts.limit(megabits=4)
+    hosts.limit(megabits=8)
     before = hosts.sent_by_far()
     stream = client.submit(request("cut", sound, turn=f"cut for {cut_s:g} s"))
     await until(lambda: hosts.sent_by_far() - before > 500_000)
