@@ -227,7 +227,9 @@ def test_a_bucket_allows_a_burst_and_then_its_rate():
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["speech", "hushed", "silence", "after speech", "tick", "reply"]), st.booleans()),
+        st.tuples(
+            st.sampled_from(["speech", "hushed", "silence", "after speech", "tick", "reply"]), st.booleans()
+        ),
         max_size=300,
     ),
     st.sampled_from([(80, 160), (240, 400)]),
