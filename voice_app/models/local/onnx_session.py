@@ -24,8 +24,8 @@ def onnx_session(path: Path, threads: int, *, arena: bool = True) -> onnxruntime
     options.inter_op_num_threads = 1
     # Spinning threads would take the core from the other worker.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Processors without VNNI add products of signed 8-bit weights up in 16 bits, which overflow: an 8-bit model
-    # is another one there. With this, its weights are made unsigned on such processors, and nothing overflows.
+    # Processors without VNNI add products of signed 8-bit weights up in 16 bits, which overflow: an 8-bit
+    # model is another one there. This makes the weights unsigned on such processors; nothing overflows then.
     options.add_session_config_entry("session.x64quantprecision", "1")
     options.enable_cpu_mem_arena = arena
     options.log_severity_level = 3
