@@ -44,6 +44,7 @@ class Talker:
         self._generation = 0
         self._answer_s = 0.0
         self.answered = 0
+        """Though they were to be interrupted."""
         self.cancelled = 0
 
     async def talk(self, turns: int) -> None:
@@ -62,7 +63,8 @@ class Talker:
                 assert ended.voice == ended.text == "abcdefghijkl"
                 if heard_out:
                     self._answer_s = time.monotonic() - began
-                self.answered += 1
+                else:
+                    self.answered += 1
             else:
                 assert isinstance(ended, TurnCancelled)
                 self.cancelled += 1

@@ -100,9 +100,7 @@ async def test_a_client_that_does_not_read_is_interrupted_all_the_same():
             assert taken < 300, "a minute of voice is not made for nobody"
             assert not pipeline.cancelled
             await client.send(json.dumps({"type": "response.cancel"}))
-            # A socket that stays full is given up only after this.
-            async with asyncio.timeout(ServerSettings().send_timeout_s / 2):
-                await pipeline.turns[0].cancelled.wait()
+            await asyncio.wait_for(pipeline.turns[0].cancelled.wait(), 0.5)
             small.shutdown(socket.SHUT_RDWR)
 
 

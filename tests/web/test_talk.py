@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 from stub_server import FRAMES_TAKEN, RATE, WORD_S, tone_answer
 from talk_page import BLOCK, DATA, TalkPage, murmur, settings, until
 
+QUANTUM = 128
 LONG = " ".join(["One two six ten"] * 12) + "."
 """It is never heard to its end. A word has three letters: so many that the page, where it is not told when
 words are spoken, takes as long for one as the stub does."""
@@ -62,9 +63,8 @@ def test_words_appear_as_they_are_heard(open_page, stub):
     for word, start in stub.script.answer.words:
         shown = next(each["at"] for each in seen if word in each["text"])
         late.append(shown - blocks[round(start * RATE / BLOCK)].at)
-    # None before it is heard. What else the machine does only ever makes one later.
-    assert min(late) > -20
-    assert sorted(late)[len(late) // 2] < 150
+    assert min(late) > -20, "none before it is heard"
+    assert max(late) < 150
 
 
 @pytest.mark.parametrize("word_times", [True, False], ids=["word times", "no word times"])
@@ -82,14 +82,14 @@ def test_barge_in_stops_the_sound_and_keeps_what_was_heard(open_page, stub, word
     started = talk.events("input_audio_buffer.speech_started")[1]["at"]
     blocks = [block for block in talk.blocks() if block.at < started + 500]
     assert blocks[-1].at - started < 50
-    # What the loudspeaker was given is what the server is told, and the fade of one block after it. On a
+    # What the loudspeaker was given is what the server is told, and the fade of one quantum after it. On a
     # busy machine gaps bring fades of their own.
     [truncated] = until(lambda: stub.of_type("conversation.item.truncate"))
     sound = np.concatenate([block.samples for block in blocks])
     frames = len(np.trim_zeros(sound))
     told = truncated["audio_end_ms"] * RATE / 1000
     assert told > RATE
-    assert told - BLOCK <= frames <= told + RATE / 1000 + 4 * BLOCK
+    assert told - BLOCK <= frames <= told + RATE / 1000 + 4 * QUANTUM
     shown = cut.locator(".words").evaluate("p => p.firstChild.textContent").split()
     struck = cut.locator("del").inner_text().replace("Not heard:", "").split()
     assert (shown + struck) == LONG.split()[: len(shown + struck)]

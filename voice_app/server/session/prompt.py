@@ -84,15 +84,12 @@ def _newest_pictures(messages: tuple[m.Message, ...], most: int) -> tuple[m.Mess
 
 def _entry(item: Item) -> tuple[m.Role, tuple[m.Part, ...]]:
     match item:
-        case MessageItem():
-            # Nearly all items of a long talk have one part.
-            if len(item.content) == 1:
-                return _role(item.role), _parts(item.content[0])
-            return _role(item.role), tuple(chain.from_iterable(map(_parts, item.content)))
         case CallItem():
             return "assistant", (m.ToolCallPart(item.call_id, item.name, item.arguments),)
         case CallOutputItem():
             return "user", (m.ToolResultPart(item.call_id, item.output),)
+        case MessageItem():
+            return _role(item.role), tuple(chain.from_iterable(map(_parts, item.content)))
 
 
 def _role(role: str) -> m.Role:
