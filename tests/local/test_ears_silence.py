@@ -126,7 +126,7 @@ def test_short_speech_that_leaves_doubt_is_heard_again(listening: Listening, whi
     heard = Watched(assets.ensure("whisper").parent, "watched").hear_all(some)
     again = len(steps) - len(some)
     assert 0 < again <= len(noisy)
-    assert steps == [0] * len(some) + [525] * again
+    assert sorted(steps) == [0] * len(some) + [525] * again
     assert error_rate(zip(noisy, map(believed, heard), strict=False)) <= 0.2, heard
     assert [one.text for one in heard] == [whisper.hear(samples).text for samples in some]
 

@@ -62,11 +62,13 @@ def test_human_speech(listening: Listening, recogniser: Recogniser, change: str,
 
 
 def test_human_speech_in_loud_noise(listening: Listening, whisper: Recogniser) -> None:
+    """In four noises: in one alone the rate is between 7 and 15 %, and a word of rounding moves it by 1 %."""
     pairs = [
         (PROMPTS[name], transcribe(whisper, listening.speech(with_noise(asterisk_prompt(name), 5, seed))))
-        for seed, name in enumerate(SOME)
+        for first in (0, 100, 200, 300)
+        for seed, name in enumerate(SOME, first)
     ]
-    assert error_rate(pairs) <= 0.15, pairs
+    assert error_rate(pairs) <= 0.13, pairs
 
 
 def test_synthetic_speech(listening: Listening, whisper: Recogniser) -> None:

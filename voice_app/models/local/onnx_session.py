@@ -16,9 +16,10 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 from voice_app.errors import ModelFileError
 
 
-def onnx_session(path: Path, threads: int, *, arena: bool = True) -> onnxruntime.InferenceSession:
-    """Load `path` for the CPU, each call on `threads` threads. `arena`: the session keeps its largest call's
-    memory for the next one; a model of many sessions does without. Raises ModelFileError."""
+def onnx_session(model: Path | bytes, threads: int, *, arena: bool = True) -> onnxruntime.InferenceSession:
+    """Load `model`, a file or its content, for the CPU, each call on `threads` threads. `arena`: the session
+    keeps its largest call's memory for the next one; a model of many sessions does without.
+    Raises ModelFileError."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -30,8 +31,9 @@ def onnx_session(path: Path, threads: int, *, arena: bool = True) -> onnxruntime
     options.enable_cpu_mem_arena = arena
     options.log_severity_level = 3
     try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except (Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile) as error:
+        what = model if isinstance(model, Path) else "a graph made of the model's weights"
         raise ModelFileError(
-            f"{path}: not a model that ONNX Runtime {onnxruntime.__version__} can load"
+            f"{what}: not a model that ONNX Runtime {onnxruntime.__version__} can load"
         ) from error

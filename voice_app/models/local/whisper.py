@@ -1,4 +1,5 @@
-"""Whisper on CTranslate2, 8-bit: log-mel features of a short window → text.
+"""Whisper: log-mel features of a short window → text. CTranslate2 encodes in 8 bits, our own decoder
+(`whisper_decoder.py`) writes.
 
 Whisper was trained on windows of 30 s, most of which end in silence; without any, decoding says over again
 what it said. So speech is encoded with half a second of silence around it, and what follows it is the
@@ -8,7 +9,6 @@ little better where that silence is its own: short speech that leaves doubt is h
 
 import math
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
 import ctranslate2
@@ -18,6 +18,7 @@ from transformers.audio_utils import mel_filter_bank
 
 from voice_app.errors import ModelFileError
 from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, loop_start
+from voice_app.models.local.whisper_decoder import WhisperDecoder
 
 _FFT, _HOP = 400, 160
 _STEP = 2 * _HOP
@@ -31,8 +32,7 @@ _SILENCE = -0.73
 benchmark's speech, where they are -0.80 to -0.65."""
 _DOUBT = -0.6
 """Mean log-probability below which short speech is heard again: one in eleven, and more in noise."""
-_BATCH = 8
-_TOKENS_PER_SECOND, _SPARE_TOKENS = 8, 8
+_TOKENS_PER_SECOND, _SPARE_TOKENS = 4, 4
 """Bound on the answer, more than speech ever needs: decoding that runs away costs no more than this."""
 
 
@@ -55,66 +55,37 @@ class Whisper:
                 "config.json and a vocabulary file",
                 param="recogniser",
             ) from error
-        language = ["<|en|>", "<|transcribe|>"] if self._model.is_multilingual else []
-        self._prompt = ["<|startoftranscript|>", *language, "<|notimestamps|>"]
         self._filters = mel_filters(self._model.n_mels)
         self._pieces = decoders.ByteLevel()
-        self._silence = self._encoded(np.full((self._model.n_mels, 2 * _STEPS), _SILENCE, np.float32))
-
-    def hear(self, samples: np.ndarray) -> Heard:
-        (heard,) = self.hear_all([samples])
-        return heard
+        silence = self._encoded(np.full((self._model.n_mels, 2 * _STEPS), _SILENCE, np.float32))
+        self._decoder = WhisperDecoder(folder, self._model.is_multilingual, silence, threads)
 
     def hear_all(self, speech: Sequence[np.ndarray]) -> list[Heard]:
-        """Encoded one by one, which costs no more, and decoded as one batch where windows are of one length,
-        which most are: decoding two or more at once costs two thirds of decoding them one by one."""
-        heard = self._decoded([self._window(samples) for samples in speech], speech)
-        doubted = [place for place, first in enumerate(heard) if first.score < _DOUBT]
-        doubted = [place for place in doubted if _steps(speech[place]) < _LEAST_STEPS]
-        some = [speech[place] for place in doubted]
-        again = self._decoded([self._encoded(self.features(samples, _LEAST_STEPS)) for samples in some], some)
-        for place, second in zip(doubted, again, strict=True):
-            heard[place] = max(heard[place], second, key=lambda either: either.score)
-        return heard
+        """One by one: together they would cost as much."""
+        return [self.hear(samples) for samples in speech]
 
-    def _decoded(self, windows: Sequence[np.ndarray], speech: Sequence[np.ndarray]) -> list[Heard]:
-        """What was said in each of `speech`, of which `windows` [steps, width] are the encodings."""
-        heard: dict[int, Heard] = {}
-        order = sorted(range(len(speech)), key=lambda place: len(windows[place]))
-        for _, alike in groupby(order, key=lambda place: len(windows[place])):
-            places = list(alike)
-            for start in range(0, len(places), _BATCH):
-                batch = places[start : start + _BATCH]
-                longest = max(len(speech[place]) for place in batch)
-                heard |= zip(batch, self._hear(np.stack([windows[p] for p in batch]), longest), strict=True)
-        return [heard[place] for place in range(len(speech))]
+    def hear(self, samples: np.ndarray, draft: Sequence[int] = ()) -> Heard:
+        """`draft`: tokens that are thought to be in `samples`. What is heard does not depend on them; it
+        comes the sooner the more of their beginning is right."""
+        first = self._hear(samples, 0, draft)
+        if first.score >= _DOUBT or _steps(samples) >= _LEAST_STEPS:
+            return first
+        return max(first, self._hear(samples, _LEAST_STEPS, draft), key=lambda heard: heard.score)
 
-    def _window(self, samples: np.ndarray) -> np.ndarray:
-        """[steps, width] float32: `samples` encoded, and the silence after them."""
-        encoded = self._encoded(self.features(samples))
-        end = max(len(encoded) + _SILENT_STEPS, _LEAST_STEPS)
-        return np.concatenate([encoded, self._silence[len(encoded) : end]])
+    def _hear(self, samples: np.ndarray, least: int, draft: Sequence[int]) -> Heard:
+        """`samples` encoded with the silence around them in `least` steps at least, and decoded."""
+        encoded = self._encoded(self.features(samples, least))
+        steps = max(len(encoded) + (0 if least else _SILENT_STEPS), _LEAST_STEPS)
+        most = math.ceil(len(samples) / SAMPLE_RATE * _TOKENS_PER_SECOND) + _SPARE_TOKENS
+        written = self._decoder.write(encoded, steps, most, draft)
+        cut = loop_start(written.ids)
+        text = self._pieces.decode(self._decoder.pieces(written.ids[:cut])).strip()
+        return Heard(text, written.score, looped=cut is not None)
 
     def _encoded(self, features: np.ndarray) -> np.ndarray:
         """[mels, frames] → [frames / 2, width] float32."""
         view = ctranslate2.StorageView.from_array(features[None])
         return np.array(self._model.encode(view, to_cpu=True))[0]
-
-    def _hear(self, windows: np.ndarray, samples: int) -> list[Heard]:
-        """`windows` [batch, steps, width], encoded, of stretches of at most `samples` samples."""
-        results = self._model.generate(
-            ctranslate2.StorageView.from_array(windows),
-            [self._prompt] * len(windows),
-            beam_size=1,
-            max_length=math.ceil(samples / SAMPLE_RATE * _TOKENS_PER_SECOND) + _SPARE_TOKENS,
-            return_scores=True,
-        )
-        return [self._heard(result) for result in results]
-
-    def _heard(self, result: ctranslate2.models.WhisperGenerationResult) -> Heard:
-        cut = loop_start(result.sequences_ids[0])
-        text = self._pieces.decode(result.sequences[0][:cut]).strip()
-        return Heard(text, result.scores[0], looped=cut is not None)
 
     def features(self, samples: np.ndarray, least: int = 0) -> np.ndarray:
         """[mels, frames] float32 of what is encoded: `samples` and the silence around them, in `least` steps
