@@ -25,6 +25,8 @@ class Engine(Protocol):
     max_positions: int
     width: int
     vocab: int
+    exact: bool
+    """Whether a row is the same bit for bit whatever else is computed with it."""
 
     def embed(self, ids: Sequence[int]) -> np.ndarray:
         """float32 [n, width]: the input embeddings of `ids`; the caller's own."""

@@ -16,6 +16,7 @@ class OnnxEngine:
     """An `Engine` with 8-bit weights and float32 KV."""
 
     page_size = PAGE_SIZE
+    exact = True
 
     def __init__(self, files: BrainFiles, kv_bytes: int, max_positions: int, threads: int) -> None:
         """`kv_bytes`: memory for KV pages; at least a page is made. Raises ModelFileError."""

@@ -28,6 +28,7 @@ class TorchEngine:
     """An `Engine`. transformers' modules do everything but attention over the past."""
 
     page_size = _PAGE_SIZE
+    exact = False
 
     def __init__(self, model: PreTrainedModel, kv_bytes: int, max_positions: int) -> None:
         """Raises ConfigError for a model whose layers need more than keys and values of the past."""

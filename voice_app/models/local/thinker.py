@@ -1,4 +1,10 @@
-"""The thinker's runner: prompts from spans, one engine pass a step, and when an answer ends."""
+"""The thinker's runner: prompts from spans, one engine pass a step, and when an answer ends.
+
+A second row costs an engine pass little, so a pass may compute rows **ahead**: of tokens that are known to
+come, or are guessed (`draft`). They lie in what is left of an answer's own last page; to the scheduler they
+are not computed. Where the next token is the one that a row stands for, the row is taken and no pass is
+made for it; else its place is written again. Nothing else sees them, and the tokens are the same without.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +17,7 @@ import torch
 from voice_app.errors import InputError
 from voice_app.messages import PromptParams, Sampling, Span, ToolCall
 from voice_app.models.functions import plan
+from voice_app.models.local.draft import GIVE_UP, ROWS, Drafts, Words
 from voice_app.models.local.ending import said_enough
 from voice_app.models.local.engine import Chunk, Engine
 from voice_app.models.local.joined_prompt import JoinedPrompt, UserTurn
@@ -24,6 +31,8 @@ from voice_app.schedulers.stop_strings import StopStrings
 
 _WARM_ROWS = (1, 8, 32, 256)
 """Rows of the steps that warm up."""
+_FEW = 4
+"""Answers in a step up to which known ones are computed ahead: beyond, a row costs the same in any step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +47,31 @@ class AnswerStyle:
     doubts: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """Rows that the runner's step number `step` computed ahead: of `tokens`, for the positions from `start`
+    on, which lie in `page`. They are good for the step after it alone: no other can have had the page."""
+
+    step: int
+    start: int
+    page: int
+    tokens: Sequence[int]
+    rows: np.ndarray
+
+
 @dataclass(slots=True)
 class _Answer:
     """What the runner keeps of one prompt. `forced`: the answer's tokens where a rule gives them.
-    `likelihood`: of the question, where it matters. Both are known once the whole prompt is there."""
+    `likelihood`: of the question, where it matters. Both are known once the whole prompt is there. `wrong`:
+    how many guesses were, since one was right."""
 
     prompt: JoinedPrompt
     sampler: RequestSampler
     forced: list[int] = field(default_factory=list)
     likelihood: Likelihood | None = None
+    ahead: _Ahead | None = None
+    drafts: Drafts | None = None
+    wrong: int = 0
 
 
 class Thinker:
@@ -77,6 +102,8 @@ class Thinker:
         # A spoken answer has no second line.
         self._ends = ends | {token for token in range(engine.vocab) if b"\n" in tokens.token_bytes(token)}
         self._end_ids = torch.tensor(sorted(self._ends))
+        self._words = Words.of(tokens, self._ends) if engine.exact else None
+        self._steps = 0
 
     def assemble(self, inputs: PromptInputs) -> Prompt | NoAnswer:
         prompt = inputs.begun or self._begin(inputs.prompt.request)
@@ -107,9 +134,8 @@ class Thinker:
         return (prompt,)
 
     def step(self, batch: Sequence[SequenceStep]) -> Sequence[StepOutput]:
-        x = np.concatenate([self._rows(step) for step in batch])
-        hidden = self._engine.forward(x, [Chunk(step.start, step.count, step.pages) for step in batch])
-        lasts = hidden[np.cumsum([step.count for step in batch]) - 1]
+        hidden = self._hidden(batch)
+        lasts = np.stack([rows[-1] for rows in hidden])
         self._judge(batch, hidden)
         tokens = self._picked(batch, lasts)
         return [self._output(step, token, row) for step, token, row in zip(batch, tokens, lasts, strict=True)]
@@ -172,28 +198,85 @@ class Thinker:
             repetition_penalty=self._style.repetition_penalty if penalty is None else penalty,
         )
 
-    def _rows(self, step: SequenceStep) -> np.ndarray:
-        """The inputs of a step: prompt positions, and after a preemption also tokens of the answer."""
+    def _hidden(self, batch: Sequence[SequenceStep]) -> list[np.ndarray]:
+        """The last hidden rows of each step's positions."""
+        self._steps += 1
+        taken = [self._taken(step) for step in batch]
+        left = [step for step, rows in zip(batch, taken, strict=True) if rows is None]
+        made = iter(self._passed(left, [self._next(step, len(batch)) for step in left]))
+        return [next(made) if rows is None else rows for rows in taken]
+
+    def _taken(self, step: SequenceStep) -> np.ndarray | None:
+        """The row of a step whose one position was computed ahead."""
+        answer = _answer(step.prompt)
+        ahead, answer.ahead = answer.ahead, None
+        if ahead is None or ahead.step != self._steps - 1:
+            return None
+        if (step.start, step.count) != (ahead.start, 1) or self._last_page(step) != ahead.page:
+            return None
+        if step.outputs[-1] != ahead.tokens[0]:
+            answer.wrong += 1
+            return None
+        answer.wrong = 0
+        self._keep(step, ahead.tokens[1:], ahead.rows[1:])
+        return ahead.rows[:1]
+
+    def _keep(self, step: SequenceStep, tokens: Sequence[int], rows: np.ndarray) -> None:
+        """Remember what was computed ahead of `step`."""
+        if tokens:
+            end, page = step.start + step.count, self._last_page(step)
+            _answer(step.prompt).ahead = _Ahead(self._steps, end, page, tokens, rows)
+
+    def _last_page(self, step: SequenceStep) -> int:
+        return step.pages[(step.start + step.count - 1) // self.page_size]
+
+    def _next(self, step: SequenceStep, company: int) -> Sequence[int]:
+        """The tokens to compute ahead of `step`, which is one of a batch of `company`."""
+        end, answer = step.start + step.count, _answer(step.prompt)
+        room = min(-end % self.page_size, self.max_positions - end)
+        if self._words is None or not step.sample or room <= 0:
+            return ()
+        if answer.forced:
+            # The row of the last token is nobody's.
+            return answer.forced[len(step.outputs) : -1][:room] if company <= _FEW else ()
+        if company > 1 or not step.outputs or answer.wrong >= GIVE_UP:
+            return ()
+        if answer.drafts is None:
+            answer.drafts = Drafts(answer.prompt.ids, answer.prompt.asked, self._words)
+        return answer.drafts.after(step.outputs, min(ROWS, room))
+
+    def _passed(self, steps: Sequence[SequenceStep], ahead: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """The rows of each of `steps`, by one engine pass that computes tokens `ahead` of each."""
+        if not steps:
+            return []
+        x = np.concatenate([self._rows(step, tokens) for step, tokens in zip(steps, ahead, strict=True)])
+        counts = [step.count + len(tokens) for step, tokens in zip(steps, ahead, strict=True)]
+        chunks = [Chunk(step.start, count, step.pages) for step, count in zip(steps, counts, strict=True)]
+        made = np.split(self._engine.forward(x, chunks), np.cumsum(counts)[:-1])
+        for step, tokens, rows in zip(steps, ahead, made, strict=True):
+            self._keep(step, tokens, rows[step.count :])
+        return [rows[: step.count] for step, rows in zip(steps, made, strict=True)]
+
+    def _rows(self, step: SequenceStep, ahead: Sequence[int]) -> np.ndarray:
+        """The inputs of a step: prompt positions, after a preemption the answer's too, and `ahead`."""
         length, end = len(step.prompt.keys), step.start + step.count
+        said = [*step.outputs[max(0, step.start - length) : max(0, end - length)], *ahead]
         rows = []
         if step.start < length:
             rows.append(_answer(step.prompt).prompt.rows(step.start, min(end, length), self._engine.embed))
-        if end > length:
-            rows.append(self._engine.embed(step.outputs[max(0, step.start - length) : end - length]))
+        if said:
+            rows.append(self._engine.embed(said))
         return np.concatenate(rows)
 
-    def _judge(self, batch: Sequence[SequenceStep], hidden: np.ndarray) -> None:
+    def _judge(self, batch: Sequence[SequenceStep], hidden: Sequence[np.ndarray]) -> None:
         """Learn how likely the questions in `batch` are; those that make no sense get their answer."""
-        first = 0
-        for step in batch:
+        for step, mine in zip(batch, hidden, strict=True):
             answer = _answer(step.prompt)
             if answer.likelihood and not step.outputs:
                 if rows := answer.likelihood.rows(step.start, step.count):
-                    logits = self._engine.logits(hidden[[first + row for row in rows]])
-                    answer.likelihood.add(step.start, rows, logits)
+                    answer.likelihood.add(step.start, rows, self._engine.logits(mine[rows]))
                 if step.sample and answer.likelihood.unlikely:
                     answer.forced = self._tokens.encode(SORRY)[: step.prompt.max_tokens]
-            first += step.count
 
     def _picked(self, batch: Sequence[SequenceStep], lasts: np.ndarray) -> list[int | None]:
         """The next token of each step that wants one."""
