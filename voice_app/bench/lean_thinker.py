@@ -2,9 +2,9 @@
 sampling cost.
 
 The lean loop is one sequence with its keys and values in one piece, torch's fused attention, argmax, and
-nothing else: it guesses no tokens ahead, which spares the scheduler's side a pass now and then. Both answer the
-same questions; only the time after the first token counts, and the two take turns question by question, so that
-whatever else the machine does falls on both.
+nothing else: it guesses no tokens ahead, which spares the scheduler's side a pass now and then. Both answer
+the same questions; only the time after the first token counts, and the two take turns question by question,
+so that whatever else the machine does falls on both.
 """
 
 import time
