@@ -325,9 +325,10 @@ EdgePayload = (
 
 
 class Transcript(msgspec.Struct, frozen=True, tag="transcript"):
-    """What the user was heard to say, for packs that know words."""
+    """What the user was heard to say, for packs that know words. `sure`: False where the pack doubts it."""
 
     text: str
+    sure: bool = True
 
 
 class TextDelta(msgspec.Struct, frozen=True, tag="text_delta"):

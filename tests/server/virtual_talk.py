@@ -75,6 +75,7 @@ class VirtualTalk:
         check: bool = True,
         occupancy: Occupancy | None = None,
         make_microphone: Callable[[AudioInput], Microphone] = lambda c: Microphone(c, LoudnessDetector),
+        session_id: str = "sess_1",
     ) -> None:
         self.now = 1_000.0
         self.checker = Checker()
@@ -96,7 +97,7 @@ class VirtualTalk:
         self._ids = itertools.count()
         self._event_ids = itertools.count()
         self.session = Session(
-            "sess_1",
+            session_id,
             settings or TalkSettings(),
             lambda prefix: f"{prefix}_{next(self._ids)}",
             now=self.now,

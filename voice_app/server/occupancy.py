@@ -11,16 +11,19 @@ class Occupancy:
 
     def __init__(self) -> None:
         self._turns: set[TurnId] = set()
-        self._settles_at = float("-inf")
+        self._settling: dict[str, float] = {}
+        """Sessions whose work was cut short, and until when it may still be in a call."""
 
     @property
     def turns(self) -> int:
         """How many there are."""
         return len(self._turns)
 
-    def idle(self, now: float) -> bool:
-        """Nothing is being worked on, what was cut short included."""
-        return not self._turns and now >= self._settles_at
+    def idle(self, now: float, session: str) -> bool:
+        """Nothing is being worked on, what was cut short included, but for turns of `session` itself."""
+        if self._settling:
+            self._settling = {name: until for name, until in self._settling.items() if now < until}
+        return self._settling.keys() <= {session} and all(turn.session == session for turn in self._turns)
 
     def enter(self, turn: TurnId) -> None:
         """It was submitted."""
@@ -34,4 +37,4 @@ class Occupancy:
         """Nobody waits for it any more; it was cut short, unless it is done."""
         if turn in self._turns:
             self._turns.remove(turn)
-            self._settles_at = now + SETTLES_S
+            self._settling[turn.session] = now + SETTLES_S

@@ -5,6 +5,7 @@ embedding table for the transcript's tokens, so the edge keeps its contract and 
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -26,6 +27,10 @@ Whisper two thirds of one by one."""
 _WORST = -1.0
 """Mean log-probability below which words are made up rather than heard."""
 
+_SURE = -0.4
+"""Mean log-probability from which words are told as sure: most of what is cut off in the middle of a word is
+below it, of 47 whole questions one in eight."""
+
 _MEANT_SECONDS = 1.2
 """Whoever spoke so long meant to say something, even if no word is believed; half a second of it is the
 detector's margin. What is shorter is a cough or a hum."""
@@ -43,6 +48,14 @@ class Vocabulary(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Of one recording. `text` may be `UNCLEAR`."""
+
+    text: str
+    sure: bool
+
+
 class AudioEncoder:
     """The `OnePassRunner` of the stage. For each input it gives the embedded words, then the transcript.
     Recordings of several windows are heard over several calls."""
@@ -50,8 +63,8 @@ class AudioEncoder:
     def __init__(self, recogniser: Recogniser, vocabulary: Vocabulary) -> None:
         self._recogniser = recogniser
         self._vocabulary = vocabulary
-        self._known: Recent[str] = Recent(_KEPT)
-        self._begun: Recent[list[str]] = Recent(_KEPT)
+        self._known: Recent[_Words] = Recent(_KEPT)
+        self._begun: Recent[list[Heard]] = Recent(_KEPT)
 
     def warm_up(self) -> None:
         noise = np.random.default_rng(0).normal(0, 0.01, 2 * SAMPLE_RATE).astype(np.float32)
@@ -62,12 +75,12 @@ class AudioEncoder:
         self, batch: Sequence[StageInput]
     ) -> Sequence[Sequence[EdgePayload | StageEvent] | VoiceAppError | None]:
         inputs = [item.payload for item in batch if isinstance(item.payload, MelFrames)]
-        texts = {mel.media.key: self._known.get(mel.media.key) for mel in inputs}
-        new = {mel.media.key: mel.frames for mel in inputs if texts[mel.media.key] is None}
-        texts |= self._heard(new)
-        return [self._result(mel.media, texts[mel.media.key]) for mel in inputs]
+        words = {mel.media.key: self._known.get(mel.media.key) for mel in inputs}
+        new = {mel.media.key: mel.frames for mel in inputs if words[mel.media.key] is None}
+        words |= self._heard(new)
+        return [self._result(mel.media, words[mel.media.key]) for mel in inputs]
 
-    def _heard(self, speech: dict[str, np.ndarray]) -> dict[str, str | None]:
+    def _heard(self, speech: dict[str, np.ndarray]) -> dict[str, "_Words | None"]:
         """The words of each recording; None where windows are left for a later call."""
         left = {key: self._left(key, samples) for key, samples in speech.items()}
         chosen, room = {}, _LONG_WINDOWS
@@ -76,27 +89,24 @@ class AudioEncoder:
             if len(windows) > 1:
                 room -= len(chosen[key])
         heard = iter(self._recogniser.hear_all([window for some in chosen.values() for window in some]))
-        texts: dict[str, str | None] = {}
+        words: dict[str, _Words | None] = {}
         for key, some in chosen.items():
-            begun = [*(self._begun.get(key) or []), *(believed(next(heard)) for _ in some)]
+            begun = [*(self._begun.get(key) or []), *(next(heard) for _ in some)]
             self._begun.put(key, begun)
-            texts[key] = _words(begun, speech[key]) if len(some) == len(left[key]) else None
-        return texts
+            words[key] = _words(begun, speech[key]) if len(some) == len(left[key]) else None
+        return words
 
     def _left(self, key: str, samples: np.ndarray) -> list[np.ndarray]:
         """The windows that no call has heard yet."""
         return parts(samples, self._recogniser.max_seconds)[len(self._begun.get(key) or []) :]
 
-    def _result(self, media: Media, text: str | None) -> list[EdgePayload | StageEvent] | None:
-        if text is None:
+    def _result(self, media: Media, words: "_Words | None") -> list[EdgePayload | StageEvent] | None:
+        if words is None:
             return None
-        self._known.put(media.key, text)
-        return self._embedded(media, text)
-
-    def _embedded(self, media: Media, text: str) -> list[EdgePayload | StageEvent]:
-        ids = self._vocabulary.encode(text)
-        said = Transcript("" if text == UNCLEAR else text)
-        return [Embeddings(media, self._vocabulary.embed(ids), ids=tuple(ids), text=text), said]
+        self._known.put(media.key, words)
+        ids = self._vocabulary.encode(words.text)
+        said = Transcript("" if words.text == UNCLEAR else words.text, words.sure)
+        return [Embeddings(media, self._vocabulary.embed(ids), ids=tuple(ids), text=words.text), said]
 
 
 def transcribe(recogniser: Recogniser, samples: np.ndarray) -> str:
@@ -104,9 +114,11 @@ def transcribe(recogniser: Recogniser, samples: np.ndarray) -> str:
     return joined(map(believed, recogniser.hear_all(parts(samples, recogniser.max_seconds))))
 
 
-def _words(texts: Iterable[str], speech: np.ndarray) -> str:
+def _words(windows: Sequence[Heard], speech: np.ndarray) -> _Words:
     """Of a recording's windows; `speech`: [n] float32 at 16 kHz, nothing but speech and margins."""
-    return joined(texts) or (UNCLEAR if len(speech) >= _MEANT_SECONDS * SAMPLE_RATE else "")
+    text = joined(map(believed, windows))
+    meant = len(speech) >= _MEANT_SECONDS * SAMPLE_RATE
+    return _Words(text or (UNCLEAR if meant else ""), all(heard.score >= _SURE for heard in windows))
 
 
 def joined(texts: Iterable[str]) -> str:
