@@ -11,9 +11,9 @@ from voice_app.models.local.prompt import Tokens
 ROWS = 2
 """Most guesses at once."""
 GIVE_UP = 5
-"""Guesses wrong in a row after which an answer gets no more. A forward pass of two rows takes 1.16 times as
-long as of one, so guesses pay that are right more often than once in six; after n wrong ones the next is
-right in one of n + 2 cases (Laplace's rule)."""
+"""Guesses wrong in a row after which an answer gets no more. A forward pass of two rows takes up to 1.17
+times as long as of one, so guesses pay that are right more often than once in six; after n wrong ones the
+next is right in one of n + 2 cases (Laplace's rule)."""
 
 
 @dataclass(frozen=True, slots=True)
