@@ -271,6 +271,14 @@ def test_damaged_and_foreign_files(tmp_path: Path, what: str) -> None:
     assert "\n" not in error.value.message
 
 
+def test_a_layer_without_a_matrix(tmp_path: Path) -> None:
+    model = small_model()
+    del model["decoder/layer_0/attention/linear_2/weight"]
+    folder = folder_of(tmp_path, as_file(model, ALIASES), PIECES)
+    with pytest.raises(ModelFileError, match="it has no decoder/layer_0/attention/linear_2/weight"):
+        WhisperDecoder(folder, True, np.zeros((1500, WIDTH), np.float32), 1)
+
+
 def test_a_folder_without_its_words(tmp_path: Path) -> None:
     folder_of(tmp_path, b"", PIECES[:-1])
     with pytest.raises(ModelFileError, match="vocabulary"):

@@ -12,7 +12,7 @@ RECOGNISERS = ("moonshine", "whisper")
 _VERSIONS = {"moonshine": 1, "whisper": 3}
 """How each hears: raised when the same samples could give other words. A folder is heard with as Whisper."""
 DEFAULT = "whisper"
-"""Some 40 % fewer word errors than Moonshine (docs/performance.md), for some 20 ms more a question."""
+"""Some 40 % fewer word errors than Moonshine (docs/performance.md), in no more time."""
 
 
 def open_recogniser(config: PackConfig, report: Report) -> Recogniser:

@@ -1,8 +1,7 @@
 """Whisper's decoder on ONNX Runtime: encoded sound → the likeliest tokens, one after the other.
 
-What it chooses and how it rates it is what CTranslate2's `generate` does with one beam; it takes less than
-half of the time for it, since the silence's keys and values are made once, and 8-bit matrices of a single row
-are what ONNX Runtime is quick at.
+It chooses and rates as CTranslate2's `generate` does with one beam, in half of the time: the silence's keys
+and values are made once, and a token's cost are the bytes of its weights, fewer here.
 """
 
 from collections.abc import Sequence
@@ -18,8 +17,9 @@ from voice_app.models.local.whisper_weights import WhisperWeights, read_words
 _KEYS, _VALUES = 2, 1
 """The axis of positions in keys [heads, dim, n] and in values [heads, n, dim]."""
 
-_NEAR = 6.0
-"""Logits in 4 bits are off by 0.5 (standard deviation), and never by more than this."""
+_NEAR = 4.0
+"""Logits in 4 bits are off by 0.5 (standard deviation); of 1,155 tokens the likeliest one's was at most 0.93
+below the highest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 `memory_graph` makes of encoded sound the keys and values that the decoder attends to; `pass_graph` takes some
 tokens of a text through the decoder. Matrices of a pass are 8-bit in blocks of 64, as the packaged brain's
-(`brain_graphs.py`): a row's result does not depend on how many rows there are.
+(`brain_graphs.py`), so that what they make of a row does not depend on how many rows there are.
 """
 
 import numpy as np
@@ -15,6 +15,7 @@ _EPSILON = 1e-5
 _ORT = "com.microsoft"
 _ROUGH_BLOCK = 32
 _ROWS = 512
+"""Quantised at a time: what is made on the way stays in the processor's cache."""
 MEMORY = "memory.key.{}", "memory.value.{}"
 PAST, PRESENT = ("past.key.{}", "past.value.{}"), ("key.{}", "value.{}")
 """Names of a layer's inputs and outputs."""
@@ -38,17 +39,16 @@ class _Graph:
         self._nodes.append(helper.make_node(op, inputs, outputs, domain=domain, **attributes))
         return outputs[0]
 
-    def linear(self, x: str, y: str, weight: np.ndarray, bias: np.ndarray | None = None) -> str:
+    def linear(self, x: str, y: str, weight: np.ndarray, bias: np.ndarray) -> str:
         """In 8 bits."""
         rows, columns = weight.shape
-        # Some rows at a time: what is made on the way stays in the processor's cache.
-        parts = [quantise(weight[row : row + _ROWS]) for row in range(0, rows, _ROWS)]
-        q, scale = (np.concatenate(part) for part in zip(*parts, strict=True))
-        inputs = [self.constant(f"{y}.q", q), self.constant(f"{y}.scale", scale)]
-        if bias is not None:
-            inputs += ["", "", self.constant(f"{y}.bias", bias)]
+        q, scale = quantise(weight)
+        names = [
+            self.constant(f"{y}.{name}", value)
+            for name, value in (("q", q), ("scale", scale), ("bias", bias))
+        ]
         return self.node(
-            "MatMulNBits", [x, *inputs], [y], _ORT,
+            "MatMulNBits", [x, *names[:2], "", "", names[2]], [y], _ORT,
             K=columns, N=rows, bits=8, block_size=BLOCK, accuracy_level=4,
         )  # fmt: skip
 
@@ -138,8 +138,8 @@ def pass_graph(weights: WhisperWeights) -> ModelProto:
     `logits` [given, vocab]; of each layer the keys and values of past and rows. `mask` [rows, p + rows] is
     added to what rows see.
 
-    The logits are four fifths of a token's weights. In 4 bits they take half of the time, and tell which few
-    tokens can be the likeliest; whoever reads them makes those few's anew from `hidden`."""
+    The logits' matrix is most of the weights. In 4 bits it takes half of the time, and tells which few tokens
+    can be the likeliest; whoever reads the logits makes those few's anew from `hidden`."""
     shape = weights.shape
     graph = _Graph(weights)
     graph.constant("cut", np.array([-1, graph.heads, graph.dim]))

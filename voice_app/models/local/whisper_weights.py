@@ -53,20 +53,25 @@ class WhisperWeights:
                 self._variables, self._aliases = _read(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             self.shape = self._shape()
         except (OSError, ValueError, KeyError, IndexError, struct.error) as error:
-            raise ModelFileError(
-                f"{self._path}: no Whisper model in CTranslate2's format ({error}); convert it anew",
-                param="recogniser",
-            ) from error
+            raise self._foreign(str(error)) from error
 
     def tensor(self, name: str) -> np.ndarray:
-        """float32: the decoder's variable `name`; a matrix is [out, in]."""
+        """float32: the decoder's variable `name`; a matrix is [out, in]. Raises ModelFileError."""
         name = self._stored(name)
-        values = self._variables[name]
+        values = self._variables.get(name)
+        if values is None:
+            raise self._foreign(f"it has no {name}")
         if values.dtype == _BFLOAT16:
             return (values.astype(np.uint32) << 16).view(np.float32)
         values = values.astype(np.float32)
         scale = self._variables.get(f"{name}_scale")
         return values if scale is None else values / scale.astype(np.float32).reshape(-1, 1)
+
+    def _foreign(self, why: str) -> ModelFileError:
+        return ModelFileError(
+            f"{self._path}: no Whisper model in CTranslate2's format ({why}); convert it anew",
+            param="recogniser",
+        )
 
     def _stored(self, name: str) -> str:
         return self._aliases.get(f"decoder/{name}", f"decoder/{name}")
@@ -83,7 +88,7 @@ class WhisperWeights:
         layers = 0
         while f"decoder/layer_{layers}/ffn/linear_0/weight" in self._variables:
             layers += 1
-        if not layers or wide != width or width % heads:
+        if not layers or wide != width or width % heads or width % 64:
             raise ValueError(f"{layers} layers, {heads} heads, width {width} and {wide}")
         return DecoderShape(layers, width, heads, vocab, positions)
 
