@@ -39,11 +39,12 @@ class WhisperDecoder:
         """Raises ModelFileError."""
         weights = WhisperWeights(folder)
         self._words = read_words(folder, multilingual)
-        self._shape = shape = weights.shape
+        shape = weights.shape
         self._table = weights.tensor("embeddings/weight").astype(np.float16)
         self._positions = weights.tensor("position_encodings/encodings")
         self._remember = onnx_session(memory_graph(weights).SerializeToString(), threads)
         self._pass = onnx_session(pass_graph(weights).SerializeToString(), threads)
+        self._longest = shape.positions
         layers = range(shape.layers)
         axes = ((0, _KEYS), (1, _VALUES))
         self._memory = [(MEMORY[i].format(layer), axis) for layer in layers for i, axis in axes]
@@ -62,7 +63,7 @@ class WhisperDecoder:
         `most` tokens. `draft`: what it is thought to be; the same is written, the sooner the more of the
         draft's beginning is right."""
         memory = self.memory(encoded, steps)
-        most = min(most, len(self._positions) - len(self._words.prompt))
+        most = min(most, self._longest - len(self._words.prompt))
         draft = list(draft)[: most - 1]
         given, past, start = [*self._words.prompt, *draft], self._nothing, 0
         ids: list[int] = []
