@@ -38,7 +38,7 @@ from load.simulation.costs import Around, Line, Measured, Service
 from load.simulation.local import local_machine
 from load.simulation.people import Said, Talk, follow
 from load.simulation.shapes import Shape
-from load.stage_calls import Call, Calls, beyond, line
+from load.stage_calls import KINDS, Call, Calls, beyond, line
 from voice_app import messages as m
 from voice_app.bench import questions, report
 from voice_app.bench.one_thread import OneThread
@@ -72,7 +72,7 @@ def main() -> int:
     options = parser.parse_args()
     _as_worker()
     calls = Calls()
-    calls.count_judged()
+    calls.count_work()
     pack = registry.create(PackConfig(), lambda _: None)
     asking = Asking(OneThread(lambda stage: calls.timed(stage, pack.build(stage))), calls)
     for runner in asking.talks.runners.values():
@@ -84,7 +84,7 @@ def main() -> int:
     calls.clear()
     shapes = _all(asking)
     alone, assemble_s = calls.copy(), report.median(calls.assembled_s)
-    lines = {stage: line(some) for stage, some in alone.items()}
+    lines = {stage: line(some, base=stage not in KINDS) for stage, some in alone.items()}
     cold = _after_rests(asking, calls)
     crowded = _crowded(asking, calls)
     services = {
@@ -136,21 +136,22 @@ def _beside(asking: Asking) -> None:
         asking.together(2)
 
 
-def _after_rests(asking: Asking, calls: Calls) -> dict[Stage, list[Call]]:
-    """The first call of each stage after a rest, rest by rest."""
-    first: dict[Stage, list[Call]] = {stage: [] for stage in calls.by_stage}
+def _after_rests(asking: Asking, calls: Calls) -> dict[Stage, list[list[Call]]]:
+    """The first calls of each stage after a rest, one of each kind, rest by rest."""
+    first: dict[Stage, list[list[Call]]] = {stage: [] for stage in calls.by_stage}
     for number in range(RESTS):
         calls.clear()
         # The machine rests, and so does whatever keeps its caches warm.
         time.sleep(REST_S)
         asking.together(1, number)
         for stage, some in calls.by_stage.items():
-            first[stage] += [call for call in some if any(call.amounts)][:1]
+            first[stage].append([call for call in some if any(call.amounts)][: KINDS.get(stage, 1)])
     return first
 
 
-def _cold_s(fit: Line, first: Sequence[Call]) -> float:
-    return max(0.0, report.median([call.seconds - fit(*call.amounts) for call in first]))
+def _cold_s(fit: Line, first: Sequence[Sequence[Call]]) -> float:
+    beyond_s = [sum(call.seconds - fit(*call.amounts) for call in some) for some in first]
+    return max(0.0, report.median(beyond_s))
 
 
 def _crowded(asking: Asking, calls: Calls) -> dict[Stage, list[Call]]:

@@ -13,7 +13,7 @@ import numpy as np
 from load.mouth import NOISE
 from load.real_run import ends_alone
 from load.simulation.listening import PACKET_S
-from load.simulation.shapes import Clause, Pack, Shape, Stretch
+from load.simulation.shapes import Clause, Hearing, Pack, Shape, Stretch
 from load.stage_calls import Call, Calls
 from voice_app import audio
 from voice_app import messages as m
@@ -75,11 +75,16 @@ class Asking:
             made = {stage: some[done[stage] :] for stage, some in calls.items()}
             ruled = result.text == SORRY or not any(call.amounts[-1] for call in made[Stage.THINKER])
             tokens = usage.output_tokens + ends_alone(result.text, ruled=ruled)
-            shape = _shape(question, made, _clause_ends(self.talks, result, tokens))
-            added = usage.prompt_tokens - before
-            shapes.append(
-                msgspec.structs.replace(shape, asked=added, tokens=tokens, ruled=ruled, later=number > 0)
+            shape = _shape(question, made, _clause_ends(self.talks, result, tokens), self._calls.words)
+            shape = msgspec.structs.replace(
+                shape,
+                asked=usage.prompt_tokens - before,
+                tokens=tokens,
+                ruled=ruled,
+                later=number > 0,
+                passed=_passed(made[Stage.THINKER], tokens),
             )
+            shapes.append(shape)
             before = usage.prompt_tokens + tokens
             words = next(e.text for e in result.events if isinstance(e, m.Transcript))
             history += [
@@ -96,7 +101,8 @@ class Asking:
     def _request(self, question: questions.Question, history: Sequence[m.Message]) -> m.TurnRequest:
         self._asked += 1
         parts = spoken_anew(questions.parts(question, 0), int(self._dice.integers(1 << 32)))
-        identity = TurnId("asking", str(self._asked), time.monotonic_ns())
+        # Somebody else each time: a recogniser may know its last words of them.
+        identity = TurnId(f"asking-{self._asked}", "0", time.monotonic_ns())
         return m.TurnRequest(identity, (*history, m.Message("user", parts)), now=question.now)
 
 
@@ -121,15 +127,27 @@ def pack_of(talks: OneThread, shapes: Sequence[Shape]) -> Pack:
     )
 
 
-def _shape(question: questions.Question, calls: Mapping[Stage, Sequence[Call]], ends: Sequence[int]) -> Shape:
-    """`calls`: those of its turn. `ends`: for each clause, the tokens after which it is whole."""
+def _shape(
+    question: questions.Question, calls: Mapping[Stage, Sequence[Call]], ends: Sequence[int], words: int
+) -> Shape:
+    """`calls`: those of its turn, which was alone. `ends`: for each clause, the tokens after which it is
+    whole; `words`: tokens of the question's."""
     lengths = [round(call.amounts[1]) for call in calls[Stage.TALKER_AR] if call.amounts[0]]
+    hears = [Hearing(*call.amounts) for call in calls[Stage.AUDIO_ENCODER] if any(call.amounts)]
     return msgspec.structs.replace(
         heard(question),
         # What is not spoken comes last: a space.
         clauses=tuple(Clause(end, frames) for end, frames in zip(ends, lengths, strict=False)),
-        heard=round(calls[Stage.AUDIO_ENCODER][-1].amounts[-1]),
+        heard=words,
+        hears=tuple(hears),
     )
+
+
+def _passed(calls: Sequence[Call], tokens: int) -> tuple[int, ...]:
+    """As `Shape` has it, of an answer of `tokens` that was alone: before its own steps are its prompt's, of
+    which the last gives the first token."""
+    rows = [round(sum(call.amounts[1:3])) for call in calls]
+    return tuple(rows[len(rows) - tokens + 1 :])
 
 
 def heard(question: questions.Question) -> Shape:
@@ -154,7 +172,10 @@ def frames_of(sound: np.ndarray) -> tuple[Stretch, ...]:
     # A packet completes a frame, but for the first ones, which the resampler keeps for itself.
     said = [list(microphone.hear(pcm[at : at + 2 * _PACKET])) for at in range(0, len(pcm), 2 * _PACKET)]
     frames = (some[0] for some in said[packets(before) :])
-    return tuple(Stretch(len(list(some)), frame.silent_ms, frame.hushed) for frame, some in groupby(frames))
+    return tuple(
+        Stretch(len(list(some)), frame.silent_ms, frame.hushed, frame.fading)
+        for frame, some in groupby(frames)
+    )
 
 
 def _clause_ends(talks: OneThread, result: Result, last: int) -> list[int]:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -10,9 +11,13 @@ import numpy as np
 from scipy.optimize import nnls
 
 from load.simulation.costs import Line
+from load.simulation.shapes import Hearing
 from voice_app import messages as m
 from voice_app.messages import Stage
+from voice_app.models.local.engine import Chunk
 from voice_app.models.local.engine_onnx import OnnxEngine
+from voice_app.models.local.whisper import Whisper
+from voice_app.models.local.whisper_decoder import WhisperDecoder, Written
 from voice_app.schedulers.base import (
     AnyRunner,
     NoAnswer,
@@ -33,11 +38,29 @@ METHODS = {
 """The stages whose calls are timed, and the method that is the call."""
 
 
+KINDS = {Stage.AUDIO_ENCODER: 2}
+"""Stages whose calls are of so many kinds, each of which has a base of its own among the amounts."""
+WHISPER_HZ, MEL_HZ = 50, 100
+"""Rows a second that Whisper's encoder gives, and takes."""
+
+
 class Call(msgspec.Struct, frozen=True):
     """One call of a runner: what was in it, and seconds."""
 
     amounts: tuple[float, ...]
     seconds: float
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the models did in one call. `rows` in `passes` of the brain, of so many `chunks`; `judged`: rows
+    of which it was asked what is likely next."""
+
+    passes: int = 0
+    chunks: int = 0
+    rows: int = 0
+    judged: int = 0
+    hearing: Hearing = field(default_factory=Hearing)
 
 
 @dataclass(slots=True)
@@ -47,8 +70,10 @@ class Calls:
     by_stage: dict[Stage, list[Call]] = field(default_factory=lambda: {stage: [] for stage in METHODS})
     assembled_s: list[float] = field(default_factory=list)
     """Seconds of each prompt that the thinker put together."""
-    _judged: int = 0
-    """Rows of which the engine was asked what is likely next, since the last step."""
+    words: int = 0
+    """Tokens of the thinker's that the last recording turned out to hold."""
+    _work: _Work = field(default_factory=_Work)
+    """Since a call began."""
     _speaking: dict[int, int] = field(default_factory=dict)
     """Turns whose clause under way was given in part, and by which of the talker's calls."""
 
@@ -72,6 +97,7 @@ class Calls:
         )
 
         def timed(batch: Sequence[Any]) -> Sequence[Any]:
+            self._work = _Work()
             begin = time.perf_counter()
             results = call(batch)
             seconds = time.perf_counter() - begin
@@ -94,15 +120,41 @@ class Calls:
 
         vars(runner)["assemble"] = timed
 
-    def count_judged(self) -> None:
-        """Let every engine of this process tell how many rows it judges."""
-        judge = OnnxEngine.logits
+    def count_work(self) -> None:
+        """Let the brains and recognisers of this process tell what they do."""
+        judge, forward = OnnxEngine.logits, OnnxEngine.forward
+        features, write = Whisper.features, WhisperDecoder.write
 
-        def counted(engine: OnnxEngine, hidden: np.ndarray) -> np.ndarray:
-            self._judged += len(hidden)
+        def judged(engine: OnnxEngine, hidden: np.ndarray) -> np.ndarray:
+            self._work.judged += len(hidden)
             return judge(engine, hidden)
 
-        type.__setattr__(OnnxEngine, "logits", counted)
+        def passed(engine: OnnxEngine, x: np.ndarray, chunks: Sequence[Chunk]) -> np.ndarray:
+            self._work.passes += 1
+            self._work.chunks += len(chunks)
+            self._work.rows += len(x)
+            return forward(engine, x, chunks)
+
+        def encoded(whisper: Whisper, samples: np.ndarray, least: int = 0) -> np.ndarray:
+            made = features(whisper, samples, least)
+            self._hear(encodes=1, encoded_s=made.shape[1] / MEL_HZ)
+            return made
+
+        def written(
+            decoder: WhisperDecoder, encoded: np.ndarray, steps: int, most: int, draft: Sequence[int] = ()
+        ) -> Written:
+            text = write(decoder, encoded, steps, most, draft)
+            right = _alike(text.ids, draft)
+            self._hear(writes=1, written_s=len(encoded) / WHISPER_HZ, passes=len(text.ids) + 1 - right)
+            return text
+
+        type.__setattr__(OnnxEngine, "logits", judged)
+        type.__setattr__(OnnxEngine, "forward", passed)
+        type.__setattr__(Whisper, "features", encoded)
+        type.__setattr__(WhisperDecoder, "write", written)
+
+    def _hear(self, **did: float) -> None:
+        self._work.hearing = msgspec.structs.replace(self._work.hearing, **did)
 
     # ------------------------------------------------------------------------------------ what is in a call
 
@@ -110,16 +162,23 @@ class Calls:
         """As `Costs` counts them."""
         return {
             Stage.PREPROCESSING: _prepared,
-            Stage.AUDIO_ENCODER: _heard,
+            Stage.AUDIO_ENCODER: self._heard,
             Stage.THINKER: self._thought,
             Stage.TALKER_AR: self._spoken,
             Stage.CODE2WAV: _decoded,
         }
 
+    def _heard(self, _: Sequence[Any], results: Sequence[Any]) -> tuple[float, ...]:
+        for result in filter(None, results):
+            self.words = sum(len(part.ids) for part in result if isinstance(part, m.Embeddings))
+        return msgspec.structs.astuple(self._work.hearing)
+
     def _thought(self, batch: Sequence[SequenceStep], _: Sequence[Any]) -> tuple[float, ...]:
-        decodes = sum(bool(step.outputs) and step.count == 1 for step in batch)
-        judged, self._judged = self._judged, 0
-        return decodes, sum(step.count for step in batch) - decodes, judged
+        # What there was a row for is no chunk of the pass; only an answer's next token is ever such.
+        prompts = sum(not step.outputs or step.count > 1 for step in batch)
+        work = self._work
+        decodes = max(0, work.chunks - prompts)
+        return work.passes, decodes, work.rows - decodes, work.judged
 
     def _spoken(self, states: Sequence[Any], results: Sequence[Any]) -> tuple[float, ...]:
         """Of a clause that is given in two parts its length is known with the second: filled in then."""
@@ -144,6 +203,11 @@ class Calls:
         calls[place] = msgspec.structs.replace(calls[place], amounts=(begun, whole + frames, made))
 
 
+def _alike(ids: Sequence[int], draft: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(ids, draft, strict=False))))
+
+
 def _prepared(batch: Sequence[StageInput], _: Sequence[Any]) -> tuple[float, ...]:
     parts = [
         part
@@ -155,23 +219,18 @@ def _prepared(batch: Sequence[StageInput], _: Sequence[Any]) -> tuple[float, ...
     return len(batch), sum(len(part.samples) / part.sample_rate for part in parts)
 
 
-def _heard(batch: Sequence[StageInput], results: Sequence[Any]) -> tuple[float, ...]:
-    words = [len(p.ids) for result in results for p in result if isinstance(p, m.Embeddings)]
-    return len(batch), max(words)
-
-
 def _decoded(windows: Sequence[WaveWindow], _: Sequence[Any]) -> tuple[float, ...]:
     return len(windows), sum(len(window.frames) for window in windows)
 
 
-def line(calls: Sequence[Call]) -> Line:
+def line(calls: Sequence[Call], *, base: bool = True) -> Line:
     """The line through the calls, none of its numbers below 0, by what it misses in proportion. Calls with
-    nothing in them are left out."""
+    nothing in them are left out. `base`: every call costs something of its own, whatever is in it."""
     chosen = [call for call in calls if any(call.amounts)]
-    amounts = np.array([(1.0, *call.amounts) for call in chosen])
+    amounts = np.array([(float(base), *call.amounts) for call in chosen])
     seconds = np.array([call.seconds for call in chosen])
-    base, *each = nnls(amounts / seconds[:, None], np.ones(len(chosen)))[0]
-    return Line(float(base), tuple(map(float, each)))
+    found, *each = nnls(amounts / seconds[:, None], np.ones(len(chosen)))[0]
+    return Line(float(found), tuple(map(float, each)))
 
 
 def beyond(fit: Line, calls: Sequence[Call]) -> float:

@@ -209,7 +209,8 @@ def _runner(stage: Stage, pack: Pack, costs: Costs, asked: runners.Lookup):
         case Stage.PREPROCESSING:
             return runners.Preprocessing(pack, costs, asked)
         case Stage.AUDIO_ENCODER:
-            return runners.AudioEncoder(pack, costs, asked)
+            kind = runners.AudioEncoder if pack.codes else runners.Recogniser
+            return kind(pack, costs, asked)
         case Stage.THINKER:
             return runners.Thinker(pack, costs, asked)
         case Stage.TALKER_AR:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from load.simulation.shapes import Pack
+from load.simulation.shapes import Hearing, Pack
 from voice_app.errors import ConfigError
 from voice_app.messages import Stage
 
@@ -18,17 +18,18 @@ class Costs(Protocol):
 
     def preprocessing(self, inputs: int, speech_s: float) -> float: ...
 
-    def audio_encoder(self, recordings: int, words: int, speech_s: float) -> float:
-        """`words`: tokens of the recording that has most; `speech_s`: of all."""
+    def audio_encoder(self, step: Hearing) -> float:
+        """One call."""
         ...
 
     def assemble(self) -> float:
         """Of one prompt."""
         ...
 
-    def thinker(self, decodes: int, prefilled: int, judged: int) -> float:
-        """One step: `decodes` answers get a token, `prefilled` prompt positions are computed, and for
-        `judged` of all these it is asked which token is likely next."""
+    def thinker(self, passes: int, decodes: int, more: int, judged: int) -> float:
+        """One step. `passes`: 0 if all its rows had been computed ahead. `decodes` answers get a row for
+        their next token, `more` rows are computed beside these, of prompts and ahead; and for `judged` rows
+        it is asked which token is likely next."""
         ...
 
     def talker(self, states: int, begun: int, whole: int, frames: int) -> float:
@@ -99,15 +100,14 @@ class Measured(msgspec.Struct, frozen=True):
     def preprocessing(self, inputs: int, speech_s: float) -> float:
         return self.stages[Stage.PREPROCESSING](inputs, speech_s)
 
-    def audio_encoder(self, recordings: int, words: int, speech_s: float) -> float:
-        # Whisper's window is as long for any speech: what counts are the words that it writes.
-        return self.stages[Stage.AUDIO_ENCODER](recordings, words)
+    def audio_encoder(self, step: Hearing) -> float:
+        return self.stages[Stage.AUDIO_ENCODER](*msgspec.structs.astuple(step))
 
     def assemble(self) -> float:
         return self.assemble_s
 
-    def thinker(self, decodes: int, prefilled: int, judged: int) -> float:
-        return self.stages[Stage.THINKER](decodes, prefilled, judged)
+    def thinker(self, passes: int, decodes: int, more: int, judged: int) -> float:
+        return self.stages[Stage.THINKER](passes, decodes, more, judged)
 
     def talker(self, states: int, begun: int, whole: int, frames: int) -> float:
         # Taking up tokens without speaking costs nothing that could be measured.

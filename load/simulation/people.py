@@ -168,7 +168,7 @@ class _Person:
             if job is not None:
                 self._drop()
             return
-        if then is Then.MAY_BEGIN and not self._occupancy.idle(self._box.clock.now):
+        if then is Then.MAY_BEGIN and not self._occupancy.idle(self._box.clock.now, self._name):
             return
         if job is None:
             self._drop()

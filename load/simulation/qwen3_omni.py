@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from load.simulation.shapes import Pack, Shape, spoken
+from load.simulation.shapes import Hearing, Pack, Shape, spoken
 from voice_app.errors import ConfigError
 
 BANDWIDTH = 4.8e12
@@ -79,14 +79,14 @@ class ByteLimits:
     def preprocessing(self, inputs: int, speech_s: float) -> float:
         return _CPU_S * inputs
 
-    def audio_encoder(self, recordings: int, words: int, speech_s: float) -> float:
-        return (ENCODER_BYTES / BANDWIDTH + 2e-4 * speech_s) / self.thinker_share
+    def audio_encoder(self, step: Hearing) -> float:
+        return (ENCODER_BYTES / BANDWIDTH + 2e-4 * step.encoded_s) / self.thinker_share
 
     def assemble(self) -> float:
         return _CPU_S
 
-    def thinker(self, decodes: int, prefilled: int, judged: int) -> float:
-        return _limit(THINKER, decodes + prefilled) / self.thinker_share
+    def thinker(self, passes: int, decodes: int, more: int, judged: int) -> float:
+        return _limit(THINKER, decodes + more) / self.thinker_share
 
     def talker(self, states: int, begun: int, whole: int, frames: int) -> float:
         return (_limit(TALKER, states) + PREDICTOR_BYTES / BANDWIDTH) / self.talker_share

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
 from load.simulation.costs import Costs
-from load.simulation.shapes import Pack, Shape
+from load.simulation.shapes import Hearing, Pack, Shape
 from voice_app import messages as m
 from voice_app.messages import TurnId
 from voice_app.schedulers.base import (
@@ -78,27 +79,74 @@ class Preprocessing(_Silent):
 
 
 class AudioEncoder(_Silent):
-    """A `OnePassRunner`."""
+    """A `OnePassRunner` that encodes all recordings in one call."""
 
     def run(self, batch: Sequence[StageInput]) -> list[list[m.EdgePayload | m.StageEvent]]:
-        heard = [item.payload for item in batch if isinstance(item.payload, m.MelFrames)]
-        words = max(self.asked(item.turn).shape.heard for item in batch)
-        seconds = sum(mel.seconds for mel in heard)
-        self.meter.seconds += self.costs.audio_encoder(len(heard), words, seconds)
-        return [[m.Embeddings(mel.media, _NOTHING), m.Transcript("")] for mel in heard]
+        seconds = sum(_mel(item).seconds for item in batch)
+        self.meter.seconds += self.costs.audio_encoder(Hearing(encodes=len(batch), encoded_s=seconds))
+        return [_words(item) for item in batch]
+
+
+class Recogniser(_Silent):
+    """A `OnePassRunner` that makes one step of one recording in a call, as the local pack's does: the first
+    come is heard first. Where its steps are not known it is heard in one."""
+
+    def __init__(self, pack: Pack, costs: Costs, asked: Lookup) -> None:
+        super().__init__(pack, costs, asked)
+        self._left: dict[TurnId, list[Hearing]] = {}
+        """The steps to come, in the order in which the recordings came; those of turns that are over stay."""
+
+    def run(self, batch: Sequence[StageInput]) -> list[list[m.EdgePayload | m.StageEvent] | None]:
+        for item in batch:
+            self._left.setdefault(item.turn, self._steps(item))
+        here = {item.turn for item in batch}
+        first = next(turn for turn in self._left if turn in here)
+        self.meter.seconds += self.costs.audio_encoder(self._left[first].pop(0))
+        done = not self._left[first]
+        if done:
+            del self._left[first]
+        return [_words(item) if done and item.turn == first else None for item in batch]
+
+    def _steps(self, item: StageInput) -> list[Hearing]:
+        shape, seconds = self.asked(item.turn).shape, _mel(item).seconds
+        return [*shape.hears] or [Hearing(1, seconds, 1, seconds, shape.heard)]
+
+
+def _mel(item: StageInput) -> m.MelFrames:
+    assert isinstance(item.payload, m.MelFrames)
+    return item.payload
+
+
+def _words(item: StageInput) -> list[m.EdgePayload | m.StageEvent]:
+    return [m.Embeddings(_mel(item).media, _NOTHING), m.Transcript("")]
+
+
+@dataclass(slots=True, eq=False)
+class _Answer:
+    """What the thinker keeps of one prompt. `left` rows from position `start` on were computed ahead by its
+    step number `step`, and are of tokens that do come."""
+
+    asked: Asked
+    left: int = 0
+    start: int = 0
+    step: int = 0
 
 
 class Thinker(_Silent):
-    """A `ThinkerRunner`."""
+    """A `ThinkerRunner`. Rows are computed ahead as the local pack's (`voice_app.models.local.thinker`) does:
+    of answers that a rule gives, as far as their page goes, where few are in a step; else of guesses, where
+    an answer is alone in the step: as many, and as many right, as there were when it was measured."""
 
     overlaps = False
     grows = False
+    FEW = 4
 
     def __init__(self, pack: Pack, costs: Costs, asked: Lookup) -> None:
         super().__init__(pack, costs, asked)
         self.page_size = pack.page_size
         self.num_pages = pack.pages
         self.max_positions = pack.max_positions
+        self._steps = 0
 
     def assemble(self, inputs: PromptInputs) -> Prompt | NoAnswer:
         self.meter.seconds += self.costs.assemble()
@@ -109,17 +157,45 @@ class Thinker(_Silent):
         return [self._prompt(opening)] if self.pack.shared else []
 
     def step(self, batch: Sequence[SequenceStep]) -> list[StepOutput]:
-        decodes = sum(bool(step.outputs) and step.count == 1 for step in batch)
-        rest = sum(step.count for step in batch) - decodes
-        self.meter.seconds += self.costs.thinker(decodes, rest, sum(map(_judged, batch)))
+        self._steps += 1
+        rows = [self._rows(step, len(batch)) for step in batch]
+        decodes = sum(
+            bool(step.outputs) and step.count == 1 and count > 0
+            for step, count in zip(batch, rows, strict=True)
+        )
+        more = sum(rows) - decodes
+        self.meter.seconds += self.costs.thinker(int(any(rows)), decodes, more, sum(map(_judged, batch)))
         return [self._output(step) for step in batch]
+
+    def _rows(self, step: SequenceStep, company: int) -> int:
+        """How many are computed for it now, `company` steps being in the batch; 0: there is one."""
+        answer, end = _answer(step.prompt), step.start + step.count
+        there = answer.left and (answer.step, answer.start, 1) == (self._steps - 1, step.start, step.count)
+        ahead, right = (0, answer.left - 1) if there else self._ahead(step, company)
+        answer.left, answer.start, answer.step = right, end, self._steps
+        return 0 if there else step.count + ahead
+
+    def _ahead(self, step: SequenceStep, company: int) -> tuple[int, int]:
+        """How many are computed ahead of it, and how many of those are of the tokens that come."""
+        end, said, shape = step.start + step.count, len(step.outputs), _asked(step.prompt).shape
+        room = min(-end % self.page_size, self.max_positions - end)
+        if self.pack.codes or not step.sample:
+            return 0, 0
+        if shape.ruled:
+            known = min(room, shape.tokens - said - 1) if company <= self.FEW else 0
+            return known, known
+        if company > 1 or not 0 < said <= len(shape.passed):
+            return 0, 0
+        guessed = min(room, max(0, shape.passed[said - 1] - 1))
+        right = len(list(takewhile(lambda rows: rows == 0, shape.passed[said:])))
+        return guessed, min(guessed, right)
 
     def close(self, prompt: Prompt) -> None:
         return None
 
     def _prompt(self, asked: Asked) -> Prompt:
-        most = asked.shape.tokens
-        return Prompt(asked.keys, m.PromptParams(), m.Sampling(), most, eos_ids=frozenset(), state=asked)
+        most, state = asked.shape.tokens, _Answer(asked)
+        return Prompt(asked.keys, m.PromptParams(), m.Sampling(), most, eos_ids=frozenset(), state=state)
 
     def _output(self, step: SequenceStep) -> StepOutput:
         if not step.sample:
@@ -137,9 +213,13 @@ def _judged(step: SequenceStep) -> int:
     return int(step.sample) + (0 if step.outputs else min(step.count - 1, shape.heard))
 
 
-def _asked(prompt: Prompt) -> Asked:
-    assert isinstance(prompt.state, Asked)
+def _answer(prompt: Prompt) -> _Answer:
+    assert isinstance(prompt.state, _Answer)
     return prompt.state
+
+
+def _asked(prompt: Prompt) -> Asked:
+    return _answer(prompt).asked
 
 
 class Decoder(_Silent):

@@ -11,11 +11,25 @@ class Clause(msgspec.Struct, frozen=True):
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """`frames` of 20 ms, each of which adds `silent_ms` of silence (0: speech, which may be `hushed`)."""
+    """`frames` of 20 ms, each of which adds `silent_ms` of silence (0: speech, which may be `hushed` or
+    `fading`)."""
 
     frames: int
     silent_ms: int
     hushed: bool = False
+    fading: bool = False
+
+
+class Hearing(msgspec.Struct, frozen=True):
+    """One call of a recogniser for a recording, most of which either encode or write. `encoded_s`: of what is
+    encoded, with the silence around it. `written_s`: of what the text is written from, in `passes` of the
+    decoder."""
+
+    encodes: float = 0
+    encoded_s: float = 0
+    writes: float = 0
+    written_s: float = 0
+    passes: float = 0
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -23,8 +37,9 @@ class Shape(msgspec.Struct, frozen=True):
     adds; `tokens`: of the answer, with the one that ends it. `ruled`: a rule gives them, and the model is not
     asked which it finds likely. `question`: turns of one name have the same words and the same answer, so
     that the prefix cache finds them again; "": words that nobody has said before. `later`: not the first of
-    its talk. `listened`: what the voice
-    detector says of its frames, from the first word on to beyond the last. Empty: nothing is known of it."""
+    its talk. `listened`: what the voice detector says of its frames, from the first word on to beyond the
+    last. `hears`: the recogniser's calls for it. `passed`: rows of the pass that each token of the answer but
+    the first took in a step of its own; 0: its row had been computed ahead. What is empty is not known."""
 
     speech_s: float
     asked: int
@@ -35,6 +50,8 @@ class Shape(msgspec.Struct, frozen=True):
     question: str = ""
     later: bool = False
     listened: tuple[Stretch, ...] = ()
+    hears: tuple[Hearing, ...] = ()
+    passed: tuple[int, ...] = ()
 
     @property
     def frames(self) -> int:
@@ -45,7 +62,8 @@ class Pack(msgspec.Struct, frozen=True):
     """What does not depend on the turn. `shared`: positions that every prompt begins with, computed once.
     `frame_s`: of a frame. `pages` of `page_size` positions, and `max_positions` of one prompt and answer.
     `left_context`, `right_context`: frames on either side of a window that are decoded with it. `states`:
-    most turns that are spoken at once. `codes`: a talker of frames, one a step, not of clauses."""
+    most turns that are spoken at once. `codes`: a talker of frames, one a step, not of clauses; such a pack
+    encodes many recordings in a call, another makes one step of one."""
 
     name: str
     shared: int

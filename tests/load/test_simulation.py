@@ -8,8 +8,11 @@ from load.simulation.clock import Clock, Processor
 from load.simulation.costs import Around, Line, Measured, Service
 from load.simulation.listening import Then, steps
 from load.simulation.people import Manner, Met, Said, Server, Talk, burst, follow, talks
-from load.simulation.shapes import Clause, Pack, Shape, Stretch
-from voice_app.messages import Stage
+from load.simulation.runners import Asked
+from load.simulation.shapes import Clause, Hearing, Pack, Shape, Stretch
+from voice_app import messages as m
+from voice_app.messages import Stage, TurnId
+from voice_app.server.occupancy import SETTLES_S
 from voice_app.server.session.turns import Rules
 
 SHAPE = Shape(speech_s=2.0, asked=10, tokens=4, clauses=(Clause(2, 100), Clause(4, 100)), heard=8)
@@ -35,8 +38,8 @@ COSTS = Measured(
     assemble_s=0.0,
     stages={
         Stage.PREPROCESSING: Service(Line(0.010, (0.0, 0.0))),
-        Stage.AUDIO_ENCODER: Service(Line(0.100, (0.0, 0.0))),
-        Stage.THINKER: Service(Line(0.020, (0.0, 0.0, 0.0))),
+        Stage.AUDIO_ENCODER: Service(Line(0.100, (0.0,) * 5)),
+        Stage.THINKER: Service(Line(0.020, (0.0,) * 4)),
         Stage.TALKER_AR: Service(Line(0.030, (0.0, 0.0, 0.0))),
         Stage.CODE2WAV: Service(Line(0.005, (0.0, 0.0))),
     },
@@ -147,13 +150,13 @@ def test_steps_and_hops_cost_what_they_cost():
 
 
 def test_the_first_call_after_a_rest_is_slow():
-    cold = costs(Stage.AUDIO_ENCODER, Service(Line(0.1, (0.0, 0.0)), cold_s=0.05))
+    cold = costs(Stage.AUDIO_ENCODER, Service(Line(0.1, (0.0,) * 5), cold_s=0.05))
     found = met([Talk(arrives_s, one()[0].says) for arrives_s in (0.0, 0.8, 9.0)], cold)
     assert first_audio(found) == pytest.approx([ALONE_S + 0.05, ALONE_S, ALONE_S + 0.05], abs=1e-4)
 
 
 def test_the_same_question_is_computed_once():
-    prefill = costs(Stage.THINKER, Service(Line(0.0, (0.0, 0.001, 0.0))))
+    prefill = costs(Stage.THINKER, Service(Line(0.0, (0.0, 0.0, 0.001, 0.0))))
     new = msgspec.structs.replace(SHAPE, asked=33)
     named = msgspec.structs.replace(new, question="q")
 
@@ -163,6 +166,86 @@ def test_the_same_question_is_computed_once():
     assert twice(new)[1] == pytest.approx(twice(new)[0])
     # Two pages of 16 are found again; the last position is always computed.
     assert twice(named)[0] - twice(named)[1] == pytest.approx(0.032, abs=1e-4)
+
+
+IN_STEPS = costs(Stage.AUDIO_ENCODER, Service(Line(0.0, (0.02, 0.02, 0.02, 0.0, 0.0025))))
+"""60 ms for encoding two seconds, 40 ms for writing eight words."""
+STEPS = (Hearing(encodes=1, encoded_s=2.0), Hearing(writes=1, written_s=2.0, passes=8))
+HEARD = msgspec.structs.replace(SHAPE, hears=STEPS)
+
+
+def test_a_recording_is_heard_in_its_steps_and_the_first_come_first():
+    found = met([*one(HEARD), *one(HEARD)], IN_STEPS)
+    assert first_audio(found)[0] == pytest.approx(ALONE_S, abs=1e-4)
+    # Its preprocessing is shared with the first one's, its recognition waits for that.
+    assert first_audio(found)[1] == pytest.approx(ALONE_S + 0.1, abs=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "heard_s"), [(HEARD, 0.010 + 0.06 + 0.1), (SHAPE, 0.010 + 0.1 + 0.1)])
+def test_what_is_cancelled_ends_before_its_next_step(shape: Shape, heard_s: float):
+    """In the middle of its first; what came meanwhile is heard then."""
+    told: list[float] = []
+    whole = costs(Stage.AUDIO_ENCODER, Service(Line(0.0, (0.0, 0.03, 0.0, 0.02, 0.0))))
+    clock = Clock()
+    box = Box(PACK, whole, machine(whole), clock)
+    asked = Asked(shape, list(range(42)), [1, 2, 3, 4])
+
+    def hear(event: m.StageEvent) -> None:
+        if isinstance(event, m.Transcript):
+            told.append(clock.now)
+
+    box.submit(TurnId("a", "0"), asked, hear)
+    clock.after(0.03, lambda: box.cancel(TurnId("a", "0")))
+    clock.after(0.03, lambda: box.submit(TurnId("b", "0"), asked, hear) and None)
+    clock.run(until=10.0)
+    assert told == pytest.approx([heard_s], abs=1e-4)
+
+
+PASSES = costs(Stage.THINKER, Service(Line(0.0, (1.0, 0.0, 0.0, 0.0))))
+"""A second for each pass of the network."""
+
+
+def passes(shape: Shape, company: int = 1) -> float:
+    """That the steps for so many took. The recogniser is done with the first of them sooner: the others join
+    in its second step."""
+    box = Box(PACK, PASSES, machine(PASSES), Clock())
+    follow(box, PACK, [*one(shape)] * company, None)
+    return sum(stage.busy_s for (name, _), stage in box.stages.items() if name is Stage.THINKER)
+
+
+@pytest.mark.parametrize(
+    ("company", "expected"),
+    [
+        (1, 1.0),  # The prompt ends at 42 of 48 positions: three more tokens fit.
+        (4, 2.0),
+        (5, 5.0),  # The four others in steps of five, but for their last: four passes.
+    ],
+)
+def test_answers_that_a_rule_gives_are_computed_as_far_as_their_page_goes(company: int, expected: float):
+    ruled = msgspec.structs.replace(SHAPE, ruled=True)
+    assert passes(ruled, company) == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_page_is_the_most_that_is_computed_ahead():
+    """Eleven tokens of which six lie in the prompt's last page, the others in the next."""
+    ruled = msgspec.structs.replace(SHAPE, ruled=True, tokens=11, clauses=(Clause(11, 100),))
+    assert passes(ruled) == pytest.approx(2.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("passed", "company", "expected"),
+    [
+        ((), 1, 4.0),  # Nothing is known of what was guessed.
+        ((1, 1, 1), 1, 4.0),
+        ((2, 0, 1), 1, 3.0),
+        ((3, 0, 0), 1, 2.0),
+        ((3, 0, 1), 1, 3.0),  # Of two guesses the first was right.
+        ((3, 0, 0), 2, 5.0),  # Who is in company makes none.
+    ],
+)
+def test_guesses_that_were_right_spare_passes(passed: tuple[int, ...], company: int, expected: float):
+    shape = msgspec.structs.replace(SHAPE, passed=passed)
+    assert passes(shape, company) == pytest.approx(expected, abs=1e-3)
 
 
 LISTENED = (Stretch(50, 0), Stretch(10, 20), Stretch(40, 0), Stretch(30, 20))
@@ -229,6 +312,18 @@ def test_the_work_begins_as_late_as_ever_while_somebody_else_s_is_done():
     first, second = Talk(0.0, (Said(SHAPE, 0.0),)), Talk(0.05, (Said(SHAPE, 0.0),))
     found = met([first, second], server=Server(silence_ms=220))
     assert first_audio(found) == pytest.approx([0.06 + ALONE_S, 0.14 + ALONE_S], abs=1e-4)
+
+
+def test_what_a_talk_cut_short_itself_does_not_hold_back_its_next_start():
+    """A pause of 60 ms, dropped 40 ms before the next begins."""
+    short = (Stretch(50, 0), Stretch(5, 20), Stretch(3, 0), Stretch(42, 20))
+    shape = msgspec.structs.replace(SHAPE, speech_s=1.16, listened=short)
+    begun = [at for at, then in steps(shape, Rules(silence_ms=220)) if then is Then.MAY_BEGIN]
+    dropped = [at for at, then in steps(shape, Rules(silence_ms=220)) if then is Then.DROP]
+    assert max(begun) - max(dropped) < SETTLES_S
+    found = met(one(shape), server=Server(silence_ms=220))
+    first = min(at for at in begun if at > max(dropped))
+    assert first_audio(found) == pytest.approx([max(first + ALONE_S, 0.2)], abs=1e-4)
 
 
 def test_a_burst_ends_its_questions_within_its_time():
