@@ -105,7 +105,7 @@ async def _listen(client: PipelineClient, request: TurnRequest) -> _Told:
     told = _Told()
     async for event in client.submit(request):
         match event:
-            case Transcript(text=text):
+            case Transcript(text):
                 told.words = text
             case TextDelta(text, token_ids):
                 told.pieces.append((text, len(token_ids)))

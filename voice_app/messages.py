@@ -325,10 +325,9 @@ EdgePayload = (
 
 
 class Transcript(msgspec.Struct, frozen=True, tag="transcript"):
-    """What the user was heard to say, for packs that know words. `sure`: False where the pack doubts it."""
+    """What the user was heard to say, for packs that know words."""
 
     text: str
-    sure: bool = True
 
 
 class TextDelta(msgspec.Struct, frozen=True, tag="text_delta"):

@@ -11,7 +11,7 @@ from transformers import WhisperFeatureExtractor
 from voice_app.messages import Embeddings, Media, MelFrames, Transcript, TurnId
 from voice_app.models.local.audio_encoder import AudioEncoder, believed, parts, transcribe
 from voice_app.models.local.prompt import UNCLEAR
-from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, loop_start
+from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, Hearing, loop_start
 from voice_app.models.local.voice_activity import WINDOW, spans
 from voice_app.models.local.whisper import log_mel, mel_filters
 from voice_app.schedulers.base import StageInput
@@ -113,8 +113,9 @@ class Parrot:
     def hear(self, samples: np.ndarray) -> Heard:
         return Heard(f"{len(samples)}", -0.1)
 
-    def hear_all(self, speech: Sequence[np.ndarray]) -> list[Heard]:
-        return [self.hear(samples) for samples in speech]
+    def hearing(self, samples: np.ndarray, draft: Sequence[int] = ()) -> Hearing:
+        yield from ()
+        return self.hear(samples)
 
 
 class Letters:
@@ -127,31 +128,96 @@ class Letters:
         return np.array(ids, np.float32)[:, None]
 
 
+def recording(key: str, seconds: float) -> StageInput:
+    samples = np.random.default_rng(0).normal(0, 0.1, int(seconds * SECOND)).astype(np.float32)
+    return StageInput(TurnId(key, key), MelFrames(Media(key, "audio"), samples, seconds), True)
+
+
 def test_long_speech_is_heard_while_others_are() -> None:
-    calls: list[int] = []
-
-    class Counting(Parrot):
-        def hear_all(self, speech: Sequence[np.ndarray]) -> list[Heard]:
-            calls.append(len(speech))
-            return super().hear_all(speech)
-
-    def input(key: str, seconds: float) -> StageInput:
-        samples = np.random.default_rng(0).normal(0, 0.1, int(seconds * SECOND)).astype(np.float32)
-        return StageInput(TurnId(key, key), MelFrames(Media(key, "audio"), samples, seconds), True)
-
-    encoder = AudioEncoder(Counting(), Letters())
-    long, longer = input("a", 19), input("b", 30)
+    encoder = AudioEncoder(Parrot(), Letters())
+    long, longer = recording("a", 19), recording("b", 30)
     results: dict[str, object] = {"a": None, "b": None}
+    encoder.run([long, longer])
+    encoder.run([long, longer])
+    calls = 0
     while None in results.values():
         batch = [item for item in (long, longer) if results[item.turn.turn] is None]
-        *given, short = encoder.run([*batch, input(f"short {len(calls)}", 1)])
-        assert short, "who says little does not wait"
+        given = encoder.run(batch)
         results |= {item.turn.turn: result for item, result in zip(batch, given, strict=True)}
-    assert max(calls) <= 4, "two windows that end nothing, two that end their recording"
+        calls += 1
+        *_, said = encoder.run([*batch, recording(f"short {calls}", 1)])
+        assert said, "who says little does not wait"
     for item, result in ((long, results["a"]), (longer, results["b"])):
         assert isinstance(item.payload, MelFrames)
         assert isinstance(result, list)
         assert result[1] == Transcript(transcribe(Parrot(), item.payload.frames))
+
+
+class Slow(Parrot):
+    """In three steps."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def hearing(self, samples: np.ndarray, draft: Sequence[int] = ()) -> Hearing:
+        for _ in range(2):
+            self.steps.append(len(samples))
+            yield
+        self.steps.append(len(samples))
+        return self.hear(samples)
+
+
+def test_who_comes_first_is_heard_first_and_told_at_once() -> None:
+    encoder = AudioEncoder(Slow(), Letters())
+    waiting = [recording("a", 1), recording("b", 0.5)]
+    told: list[tuple[int, str]] = []
+    for call in range(9):
+        # A scheduler puts those that are not done behind newcomers.
+        waiting = [*([recording("c", 0.7)] if call == 1 else []), *waiting]
+        found = zip(waiting, encoder.run(waiting), strict=True)
+        told += [(call, item.turn.turn) for item, result in found if result]
+        waiting = [item for item in waiting if item.turn.turn not in {name for _, name in told}]
+    assert told == [(2, "a"), (5, "b"), (8, "c")]
+
+
+def test_what_nobody_waits_for_any_more_costs_no_further_step() -> None:
+    slow = Slow()
+    encoder = AudioEncoder(slow, Letters())
+    dropped, wanted = recording("a", 1), recording("b", 0.5)
+    encoder.run([dropped, wanted])
+    while not encoder.run([wanted])[0]:
+        pass
+    assert slow.steps == [SECOND, *[SECOND // 2] * 3]
+    assert [encoder.run([dropped])[0] for _ in range(2)][-1], "it goes on where it was left"
+    assert slow.steps.count(SECOND) == 3
+
+
+class Drafted(Parrot):
+    """Remembers what it was told to expect."""
+
+    def __init__(self) -> None:
+        self.drafts: list[tuple[int, ...]] = []
+
+    def hearing(self, samples: np.ndarray, draft: Sequence[int] = ()) -> Hearing:
+        self.drafts.append(tuple(draft))
+        yield from ()
+        return Heard(f"{len(samples)}", -0.1, ids=(len(samples),))
+
+
+def test_what_a_recording_began_with_is_the_draft_of_more_of_it() -> None:
+    drafted = Drafted()
+    encoder = AudioEncoder(drafted, Letters())
+    sound = np.random.default_rng(1).normal(0, 0.1, 2 * SECOND).astype(np.float32)
+    first, other = sound[:SECOND], np.roll(sound, 1)
+    for name, session, samples in (
+        ("a", "one", first),
+        ("b", "one", 0.5 * sound),  # At another level: it is brought to one as a whole.
+        ("c", "two", sound),
+        ("d", "two", other),
+    ):
+        mel = MelFrames(Media(name, "audio"), samples, len(samples) / SECOND)
+        assert encoder.run([StageInput(TurnId(session, name), mel, True)])[0]
+    assert drafted.drafts == [(), (SECOND,), (), ()]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(1.1, ""), (1.3, UNCLEAR), (1.9, UNCLEAR)])
@@ -168,7 +234,7 @@ def test_whoever_spoke_for_long_meant_something(seconds: float, text: str) -> No
     assert isinstance(embeddings, Embeddings)
     assert embeddings.text == text
     assert list(embeddings.ids) == Letters().encode(text)
-    assert transcript == Transcript("", sure=False), "no word was heard"
+    assert transcript == Transcript(""), "no word was heard"
 
 
 def test_the_parts_of_long_speech_are_joined_in_order() -> None:

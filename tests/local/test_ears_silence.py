@@ -1,6 +1,5 @@
 """Whisper and the silence after speech: without it the decoder says over again what it said."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import ctranslate2
@@ -98,17 +97,8 @@ def test_short_speech_costs_what_is_in_it(whisper: Whisper) -> None:
         assert whisper.features(samples).shape == (80, 100 * (seconds + 1))
 
 
-@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1), slice(0, None, 2), slice(1, 5)])
-def test_words_do_not_change_with_the_batch(listening: Listening, whisper: Whisper, order: slice) -> None:
-    names: Sequence[str] = (*SHORT, "hello", "tt-allbusy", "queue-periodic-announce")
-    some = [listening.speech(asterisk_prompt(name)) for name in names][order]
-    together = [heard.text for heard in whisper.hear_all(some)]
-    assert together == [whisper.hear(samples).text for samples in some]
-
-
 def test_short_speech_that_leaves_doubt_is_heard_again(listening: Listening, whisper: Whisper) -> None:
-    """In noise, where a first hearing made "the Varn gang" of a good morning; nor does that change with the
-    batch."""
+    """In noise, where a first hearing made "the Varn gang" of a good morning."""
     steps: list[int] = []
 
     class Watched(Whisper):
@@ -123,7 +113,8 @@ def test_short_speech_that_leaves_doubt_is_heard_again(listening: Listening, whi
     }
     sounds = [*noisy.values(), *(asterisk_prompt(name) for name in SHORT)]
     some = [listening.speech(samples) for samples in sounds]
-    heard = Watched(assets.ensure("whisper").parent, "watched").hear_all(some)
+    watched = Watched(assets.ensure("whisper").parent, "watched")
+    heard = [watched.hear(samples) for samples in some]
     again = len(steps) - len(some)
     assert 0 < again <= len(noisy)
     assert sorted(steps) == [0] * len(some) + [525] * again

@@ -1,5 +1,7 @@
 """The ears on real speech: words, noise, rates, levels, long recordings, and nothing where nobody speaks."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from speech import PROMPTS, QUESTIONS, RATE, asterisk_prompt, pink_noise, spoken, with_noise
@@ -13,8 +15,9 @@ from voice_app.messages import Embeddings, Media, MelFrames, Transcript, TurnId
 from voice_app.models.local import assets
 from voice_app.models.local.audio_encoder import AudioEncoder, transcribe
 from voice_app.models.local.listening import Listening
-from voice_app.models.local.recogniser import Recogniser
+from voice_app.models.local.recogniser import Hearing, Recogniser
 from voice_app.models.local.recognisers import RECOGNISERS, open_recogniser, recogniser_identity
+from voice_app.models.local.voice_activity import WINDOW, VoiceActivity
 from voice_app.schedulers.base import StageInput
 
 pytestmark = pytest.mark.models
@@ -143,6 +146,8 @@ def test_the_stage_gives_embedded_words_and_the_transcript(listening: Listening,
     encoder.warm_up()
     speech = listening.speech(asterisk_prompt("conf-full"))
     first, second = encoder.run([mel(speech, "a"), mel(np.zeros(0, np.float32), "b")])
+    while first is None:
+        (first,) = encoder.run([mel(speech, "a")])
     assert isinstance(first, list)
     embeddings, transcript = first
     assert transcript == Transcript("That conference is full.")
@@ -163,14 +168,15 @@ def test_speech_that_was_heard_is_not_heard_again(listening: Listening, whisper:
             self.calls += 1
             return whisper.hear(samples)
 
-        def hear_all(self, speech):
-            return [self.hear(samples) for samples in speech]
+        def hearing(self, samples: np.ndarray, draft: Sequence[int] = ()) -> Hearing:
+            yield from ()
+            return self.hear(samples)
 
     counting = Counting()
     encoder = AudioEncoder(counting, Letters())
     speech = listening.speech(asterisk_prompt("conf-full"))
-    encoder.run([mel(speech, "a"), mel(speech, "a")])
-    encoder.run([mel(speech, "a")])
+    assert all(encoder.run([mel(speech, "a"), mel(speech, "a")]))
+    assert all(encoder.run([mel(speech, "a")]))
     assert counting.calls == 1
 
 
@@ -193,9 +199,28 @@ def test_what_is_no_recogniser(tmp_path) -> None:
     assert recogniser_identity(str(tmp_path)) != recogniser_identity(None)
 
 
-def test_stretches_heard_together_are_heard_as_alone(recogniser: Recogniser) -> None:
-    speech = [asterisk_prompt(name) for name in ("conf-full", "tt-allbusy", "hello", "demo-nomatch")]
-    speech.append(np.concatenate([asterisk_prompt("vm-intro"), asterisk_prompt("dir-instr")]))
-    assert [heard.text for heard in recogniser.hear_all(speech)] == [
-        recogniser.hear(samples).text for samples in speech
-    ]
+def test_of_speech_that_goes_on_only_what_is_new_is_looked_at() -> None:
+    """As with turns that are begun early: the same beginning again and again, each time more of it."""
+
+    class Counting(VoiceActivity):
+        judged = 0
+
+        def _known(self, whole: np.ndarray):
+            known = super()._known(whole)
+            self.judged = len(whole) // WINDOW - len(known.found)
+            return known
+
+    path = assets.ensure("turn_taking", assets.silent)
+    speech, other = asterisk_prompt("conf-full"), asterisk_prompt("tt-allbusy")
+    grows = Counting(path)
+    before = 0
+    for count in (WINDOW // 2, 5 * WINDOW, 5 * WINDOW + 7, 20 * WINDOW + 100, len(speech)):
+        assert np.array_equal(
+            grows.probabilities(speech[:count]), VoiceActivity(path).probabilities(speech[:count])
+        )
+        assert grows.judged == count // WINDOW - before
+        before = count // WINDOW
+    assert np.array_equal(grows.probabilities(other), VoiceActivity(path).probabilities(other))
+    assert grows.judged == len(other) // WINDOW
+    changed = np.concatenate([speech[: 3 * WINDOW], -speech[3 * WINDOW :]])
+    assert np.array_equal(grows.probabilities(changed), VoiceActivity(path).probabilities(changed))

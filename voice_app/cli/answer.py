@@ -47,7 +47,7 @@ class Answer:
         """Account for `event`; returns the words to show, if any."""
         now = (time.perf_counter() - self._start) * 1000
         match event:
-            case Transcript(text=text):
+            case Transcript(text):
                 self.transcript = text
             case TextDelta(text, token_ids):
                 if self.first_text_ms is None:

@@ -9,7 +9,7 @@ from voice_app.cli import checks, options
 from voice_app.errors import ConfigError
 from voice_app.models import registry
 from voice_app.models.local.catalogue import MODELS
-from voice_app.server.settings import AHEAD_MS, TalkSettings
+from voice_app.server.settings import TalkSettings
 
 TURNS_OF_A_TALK = 3
 """Most turns that a talk has in the pipeline at once: one that is answered, one that is begun before the
@@ -103,7 +103,6 @@ def run(arguments: argparse.Namespace) -> int:
         talk=TalkSettings(
             speculate_ms=None if arguments.no_speculation else TALK.speculate_ms,
             early_ms=None if arguments.no_early_start else TALK.early_ms,
-            ahead_ms=None if arguments.no_early_start or arguments.no_speculation else AHEAD_MS,
             onset_ms=arguments.min_speech,
             interrupt_ms=arguments.interrupt_after,
             resumes=not arguments.no_reply_resume,

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-AHEAD_MS = 400
-"""How a server works ahead of turns, unless it is told otherwise."""
 DEFAULT_INSTRUCTIONS = (
     "You are a friendly voice assistant. Answer in one or two short sentences that are easy to speak."
 )
@@ -17,8 +15,7 @@ class TalkSettings:
     `lead_s`: audio is sent at most so far ahead of the listener's ear. `speculate_ms`: silence after which
     the work on a turn starts (None: when the turn is over). `early_ms`: after less of it, in whole frames
     of 20 ms, or once the speech is hushed, while no turn of another talk is in the pipeline (None: no sooner
-    then either). `ahead_ms`: under the same condition work starts in the middle of a turn too, each time that
-    so much more of it was heard, where the pack tells words (None: it does not).
+    then either).
     `onset_ms`: sound of this length is speech. `interrupt_ms`: speech of this length interrupts a reply (0:
     any); shorter speech is judged by its words where the pack tells them (`transcribes`), else passed over.
     Both are counted in what the detector calls speech, which is 60 to 140 ms more than any sound is: a click
@@ -34,7 +31,6 @@ class TalkSettings:
     lead_s: float = 1.0
     speculate_ms: int | None = 160
     early_ms: int | None = 80
-    ahead_ms: int | None = None
     onset_ms: int = 140
     interrupt_ms: int = 400
     transcribes: bool = True

@@ -4,8 +4,9 @@ The pack is a cascade: what stands for the user's speech in the prompt are the r
 embedding table for the transcript's tokens, so the edge keeps its contract and the transcript is known.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -14,22 +15,20 @@ from voice_app.errors import VoiceAppError
 from voice_app.messages import EdgePayload, Embeddings, Media, MelFrames, StageEvent, Transcript
 from voice_app.models.local.prompt import UNCLEAR
 from voice_app.models.local.recent import Recent
-from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, Recogniser
+from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, Hearing, Recogniser
 from voice_app.schedulers.base import StageInput
 
 _KEPT = 256
 """Transcripts kept by media key: earlier audio of a talk, and speculative turns, are heard once."""
 
-_LONG_WINDOWS = 2
-"""Of the long recordings in one call: minutes of speech are heard while other talks go on. Two at once cost
-Whisper two thirds of one by one."""
-
 _WORST = -1.0
 """Mean log-probability below which words are made up rather than heard."""
 
-_SURE = -0.4
-"""Mean log-probability from which words are told as sure: most of what is cut off in the middle of a word is
-below it, of 47 whole questions one in eight."""
+_LEFT_SAMPLES = 1 << 25
+"""Of recordings that were begun and left: half an hour."""
+
+_ALIKE = 0.998
+"""Square of the correlation above which two sounds are one, at two levels."""
 
 _MEANT_SECONDS = 1.2
 """Whoever spoke so long meant to say something, even if no word is believed; half a second of it is the
@@ -49,76 +48,124 @@ class Vocabulary(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
-    """Of one recording. `text` may be `UNCLEAR`."""
+class _Beginning:
+    """Of a recording: its first second, and the recogniser's tokens for its first window."""
 
-    text: str
-    sure: bool
+    sound: np.ndarray
+    ids: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A recording that is being heard, a window after the other. `number`: of those that were begun."""
+
+    number: int
+    session: str
+    windows: list[np.ndarray]
+    draft: tuple[int, ...] = ()
+    """What the first of them may begin with."""
+    heard: list[Heard] = field(default_factory=list)
+    hearing: Hearing | None = None
+
+    @property
+    def done(self) -> bool:
+        return len(self.heard) == len(self.windows)
+
+    def step(self, recogniser: Recogniser) -> None:
+        """The next step of its next window."""
+        draft = () if self.heard else self.draft
+        self.hearing = self.hearing or recogniser.hearing(self.windows[len(self.heard)], draft)
+        try:
+            next(self.hearing)
+        except StopIteration as over:
+            self.heard.append(over.value)
+            self.hearing = None
 
 
 class AudioEncoder:
     """The `OnePassRunner` of the stage. For each input it gives the embedded words, then the transcript.
-    Recordings of several windows are heard over several calls."""
+
+    A call makes one step of one recording: what is cancelled ends before its next, and each is told as soon
+    as it is known. The first come is heard first; a recording of several windows lets those go first of which
+    fewer were heard."""
 
     def __init__(self, recogniser: Recogniser, vocabulary: Vocabulary) -> None:
         self._recogniser = recogniser
         self._vocabulary = vocabulary
-        self._known: Recent[_Words] = Recent(_KEPT)
-        self._begun: Recent[list[Heard]] = Recent(_KEPT)
+        self._known: Recent[str] = Recent(_KEPT)
+        self._under_way: Recent[_UnderWay] = Recent(_LEFT_SAMPLES, lambda one: sum(map(len, one.windows)))
+        self._latest: Recent[_Beginning] = Recent(_KEPT)
+        """Of each session."""
+        self._numbers = itertools.count()
 
     def warm_up(self) -> None:
         noise = np.random.default_rng(0).normal(0, 0.01, 2 * SAMPLE_RATE).astype(np.float32)
-        for batch in (1, 2):
-            self._recogniser.hear_all([noise] * batch)
+        self._recogniser.hear(noise)
 
     def run(
         self, batch: Sequence[StageInput]
     ) -> Sequence[Sequence[EdgePayload | StageEvent] | VoiceAppError | None]:
         inputs = [item.payload for item in batch if isinstance(item.payload, MelFrames)]
-        words = {mel.media.key: self._known.get(mel.media.key) for mel in inputs}
-        new = {mel.media.key: mel.frames for mel in inputs if words[mel.media.key] is None}
-        words |= self._heard(new)
-        return [self._result(mel.media, words[mel.media.key]) for mel in inputs]
+        new = {
+            mel.media.key: self._begun(mel.media.key, mel.frames, item.turn.session)
+            for item in batch
+            if isinstance(mel := item.payload, MelFrames) and self._known.get(mel.media.key) is None
+        }
+        if new:
+            self._step(new)
+        return [self._result(mel.media) for mel in inputs]
 
-    def _heard(self, speech: dict[str, np.ndarray]) -> dict[str, "_Words | None"]:
-        """The words of each recording; None where windows are left for a later call."""
-        left = {key: self._left(key, samples) for key, samples in speech.items()}
-        chosen, room = {}, _LONG_WINDOWS
-        for key, windows in left.items():
-            chosen[key] = windows if len(windows) == 1 else windows[:room]
-            if len(windows) > 1:
-                room -= len(chosen[key])
-        heard = iter(self._recogniser.hear_all([window for some in chosen.values() for window in some]))
-        words: dict[str, _Words | None] = {}
-        for key, some in chosen.items():
-            begun = [*(self._begun.get(key) or []), *(next(heard) for _ in some)]
-            self._begun.put(key, begun)
-            words[key] = _words(begun, speech[key]) if len(some) == len(left[key]) else None
-        return words
+    def _begun(self, key: str, samples: np.ndarray, session: str) -> _UnderWay:
+        under_way = self._under_way.get(key)
+        if under_way is None:
+            windows = parts(samples, self._recogniser.max_seconds)
+            under_way = _UnderWay(next(self._numbers), session, windows, self._draft(session, windows))
+            self._under_way.put(key, under_way)
+        return under_way
 
-    def _left(self, key: str, samples: np.ndarray) -> list[np.ndarray]:
-        """The windows that no call has heard yet."""
-        return parts(samples, self._recogniser.max_seconds)[len(self._begun.get(key) or []) :]
+    def _draft(self, session: str, windows: list[np.ndarray]) -> tuple[int, ...]:
+        """What the session's last recording held, if this one begins with its sound."""
+        before = self._latest.get(session)
+        return before.ids if before and windows and _alike(before.sound, windows[0]) else ()
 
-    def _result(self, media: Media, words: "_Words | None") -> list[EdgePayload | StageEvent] | None:
-        if words is None:
+    def _step(self, recordings: dict[str, _UnderWay]) -> None:
+        """One step; what is known then is kept as that."""
+        left = [recording for recording in recordings.values() if not recording.done]
+        if left:
+            min(left, key=lambda one: (len(one.heard), one.number)).step(self._recogniser)
+        for key, recording in recordings.items():
+            if recording.done:
+                self._known.put(key, _words(recording))
+                self._under_way.drop(key)
+                if recording.heard:
+                    sound, ids = recording.windows[0][:SAMPLE_RATE].copy(), recording.heard[0].ids
+                    self._latest.put(recording.session, _Beginning(sound, ids))
+
+    def _result(self, media: Media) -> list[EdgePayload | StageEvent] | None:
+        text = self._known.get(media.key)
+        if text is None:
             return None
-        self._known.put(media.key, words)
-        ids = self._vocabulary.encode(words.text)
-        said = Transcript("" if words.text == UNCLEAR else words.text, words.sure)
-        return [Embeddings(media, self._vocabulary.embed(ids), ids=tuple(ids), text=words.text), said]
+        ids = self._vocabulary.encode(text)
+        said = Transcript("" if text == UNCLEAR else text)
+        return [Embeddings(media, self._vocabulary.embed(ids), ids=tuple(ids), text=text), said]
 
 
 def transcribe(recogniser: Recogniser, samples: np.ndarray) -> str:
     """The words in [n] float32 at 16 kHz, any length; "" where there are none."""
-    return joined(map(believed, recogniser.hear_all(parts(samples, recogniser.max_seconds))))
+    return joined(believed(recogniser.hear(part)) for part in parts(samples, recogniser.max_seconds))
 
 
-def _words(windows: Sequence[Heard], speech: np.ndarray) -> _Words:
-    """Of a recording's windows; `speech`: [n] float32 at 16 kHz, nothing but speech and margins."""
-    text = joined(map(believed, windows))
-    meant = len(speech) >= _MEANT_SECONDS * SAMPLE_RATE
-    return _Words(text or (UNCLEAR if meant else ""), all(heard.score >= _SURE for heard in windows))
+def _words(recording: _UnderWay) -> str:
+    """Of what was heard of it, which is nothing but speech and margins."""
+    meant = sum(map(len, recording.windows)) >= _MEANT_SECONDS * SAMPLE_RATE
+    return joined(map(believed, recording.heard)) or (UNCLEAR if meant else "")
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two sounds begin as one, but for their level."""
+    count = min(len(one), len(other))
+    one, other = one[:count], other[:count]
+    return count > 0 and float(one @ other) ** 2 > _ALIKE * float(one @ one) * float(other @ other)
 
 
 def joined(texts: Iterable[str]) -> str:

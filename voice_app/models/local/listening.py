@@ -1,5 +1,6 @@
 """From a recording to what a recogniser takes: only the speech in it, at one level."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ from voice_app.models.local.voice_activity import VoiceActivity
 
 _LEVEL = 0.1
 """Root mean square that speech is brought to."""
-_DETECTOR_PEAK = 0.5
-"""Peak that the recording is brought to for the detector, which would miss very quiet speech."""
+_OFFSET_SAMPLES = SAMPLE_RATE // 2
+"""A microphone's offset is the mean of so much of a recording: the same however long it goes on."""
 
 
 class Listening:
@@ -24,12 +25,12 @@ class Listening:
 
     def speech(self, samples: np.ndarray) -> np.ndarray:
         """[n] float32 at 16 kHz → [m] float32 without the stretches where nobody speaks; m = 0: nobody
-        does."""
-        centred = samples - samples.mean()
+        does. The detector, which would miss very quiet speech, is shown it with a peak of 0.5 to 1."""
+        centred = samples - samples[:_OFFSET_SAMPLES].mean()
         peak = float(np.abs(centred).max())
         if peak == 0.0:
             return np.zeros(0, np.float32)
-        spans = self._voice_activity.speech(centred * (_DETECTOR_PEAK / peak))
+        spans = self._voice_activity.speech(centred * np.float32(2.0 ** math.floor(-math.log2(peak))))
         if not spans:
             return np.zeros(0, np.float32)
         kept = np.concatenate([centred[start:end] for start, end in spans])

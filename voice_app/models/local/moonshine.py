@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from voice_app.models.local.onnx_session import onnx_session
-from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, loop_start
+from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, Hearing, loop_start
 
 _LAYERS, _HEADS, _HEAD_DIM = 6, 8, 36
 _BOS, _EOS = 1, 2
@@ -39,8 +39,9 @@ class Moonshine:
         self._pieces = _read_pieces(folder / "tokenizer.bin")
         self._outputs = ["logits", *(f"present.{name}" for name in _NAMES)]
 
-    def hear_all(self, speech: Sequence[np.ndarray]) -> list[Heard]:
-        return [self.hear(samples) for samples in speech]
+    def hearing(self, samples: np.ndarray, draft: Sequence[int] = ()) -> Hearing:
+        yield from ()
+        return self.hear(samples)
 
     def hear(self, samples: np.ndarray) -> Heard:
         if len(samples) < _MIN_SAMPLES:

@@ -23,9 +23,13 @@ class Recent(Generic[V]):
             self._values.move_to_end(key)
         return self._values.get(key)
 
-    def put(self, key: str, value: V) -> None:
+    def drop(self, key: str) -> None:
+        """Forget the value of `key`, if there is one."""
         if key in self._values:
             self._held -= self._size(self._values.pop(key))
+
+    def put(self, key: str, value: V) -> None:
+        self.drop(key)
         self._values[key] = value
         self._held += self._size(value)
         while self._held > self._most:

@@ -1,6 +1,6 @@
 """What the audio encoder needs of a recogniser, and what all of them share."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,11 +17,26 @@ _REPEATS = 4
 class Heard:
     """What a recogniser made of a stretch of sound.
 
-    `score`: mean log-probability per token, ≤ 0. `looped`: decoding fell into a loop and was cut."""
+    `score`: mean log-probability per token, ≤ 0. `looped`: decoding fell into a loop and was cut. `ids`: the
+    recogniser's own tokens, where it takes them as a draft."""
 
     text: str
     score: float
     looped: bool = False
+    ids: tuple[int, ...] = ()
+
+
+Hearing = Generator[None, None, Heard]
+"""Each step is a call of a model or some; what was said comes with the last."""
+
+
+def finish(hearing: Hearing) -> Heard:
+    """All steps that are left."""
+    while True:
+        try:
+            next(hearing)
+        except StopIteration as over:
+            return over.value
 
 
 class Recogniser(Protocol):
@@ -41,8 +56,9 @@ class Recogniser(Protocol):
         """[n] float32 at 16 kHz, n ≤ max_seconds · 16000 → what was said."""
         ...
 
-    def hear_all(self, speech: Sequence[np.ndarray]) -> list[Heard]:
-        """`hear` for several stretches, which may cost less together."""
+    def hearing(self, samples: np.ndarray, draft: Sequence[int] = ()) -> Hearing:
+        """`hear` in steps, between which the caller may turn to something else. `draft`: the `ids` of what
+        `samples` may begin with; nothing else is heard for it, but it may be heard sooner."""
         ...
 
 

@@ -17,7 +17,7 @@ from tokenizers import decoders
 from transformers.audio_utils import mel_filter_bank
 
 from voice_app.errors import ModelFileError
-from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, loop_start
+from voice_app.models.local.recogniser import SAMPLE_RATE, Heard, Hearing, finish, loop_start
 from voice_app.models.local.whisper_decoder import WhisperDecoder
 
 _FFT, _HOP = 400, 160
@@ -32,7 +32,7 @@ _SILENCE = -0.73
 benchmark's speech, where they are -0.80 to -0.65."""
 _DOUBT = -0.6
 """Mean log-probability below which short speech is heard again: one in eleven, and more in noise."""
-_TOKENS_PER_SECOND, _SPARE_TOKENS = 4, 4
+_TOKENS_PER_SECOND, _SPARE_TOKENS = 6, 8
 """Bound on the answer, more than speech ever needs: decoding that runs away costs no more than this."""
 
 
@@ -60,27 +60,30 @@ class Whisper:
         silence = self._encoded(np.full((self._model.n_mels, 2 * _STEPS), _SILENCE, np.float32))
         self._decoder = WhisperDecoder(folder, self._model.is_multilingual, silence, threads)
 
-    def hear_all(self, speech: Sequence[np.ndarray]) -> list[Heard]:
-        """One by one: together they would cost as much."""
-        return [self.hear(samples) for samples in speech]
-
     def hear(self, samples: np.ndarray, draft: Sequence[int] = ()) -> Heard:
         """`draft`: tokens that are thought to be in `samples`. What is heard does not depend on them; it
         comes the sooner the more of their beginning is right."""
-        first = self._hear(samples, 0, draft)
+        return finish(self.hearing(samples, draft))
+
+    def hearing(self, samples: np.ndarray, draft: Sequence[int] = ()) -> Hearing:
+        """Encoding, decoding and, where doubt is left, both once more."""
+        first = yield from self._hearing(samples, 0, draft)
         if first.score >= _DOUBT or _steps(samples) >= _LEAST_STEPS:
             return first
-        return max(first, self._hear(samples, _LEAST_STEPS, draft), key=lambda heard: heard.score)
+        yield
+        second = yield from self._hearing(samples, _LEAST_STEPS, draft)
+        return max(first, second, key=lambda heard: heard.score)
 
-    def _hear(self, samples: np.ndarray, least: int, draft: Sequence[int]) -> Heard:
+    def _hearing(self, samples: np.ndarray, least: int, draft: Sequence[int]) -> Hearing:
         """`samples` encoded with the silence around them in `least` steps at least, and decoded."""
         encoded = self._encoded(self.features(samples, least))
+        yield
         steps = max(len(encoded) + (0 if least else _SILENT_STEPS), _LEAST_STEPS)
         most = math.ceil(len(samples) / SAMPLE_RATE * _TOKENS_PER_SECOND) + _SPARE_TOKENS
         written = self._decoder.write(encoded, steps, most, draft)
         cut = loop_start(written.ids)
         text = self._pieces.decode(self._decoder.pieces(written.ids[:cut])).strip()
-        return Heard(text, written.score, looped=cut is not None)
+        return Heard(text, written.score, cut is not None, tuple(written.ids[:cut]))
 
     def _encoded(self, features: np.ndarray) -> np.ndarray:
         """[mels, frames] → [frames / 2, width] float32."""

@@ -88,7 +88,7 @@ class Tally(StrEnum):
     """What is counted of every talk, with one label."""
 
     SPECULATION = "speculation"
-    """used or dropped; and ahead, where what was begun in the middle of the turn proved to be the reply."""
+    """used or dropped."""
     RESPONSE = "response"
     """completed, cancelled, incomplete or failed."""
     OVERLAP = "overlap"

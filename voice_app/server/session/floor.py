@@ -4,7 +4,7 @@ The turn machine says what happens to the user's turn; here that becomes items, 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from voice_app.server.protocol import server_events as events
 from voice_app.server.protocol.errors import INVALID_REQUEST
 from voice_app.server.session import turns
 from voice_app.server.session.actions import AskTurnEnd, Count, Measure, Observe, Tally
-from voice_app.server.session.ahead import Ahead
 from voice_app.server.session.camera import Camera, Frame
 from voice_app.server.session.context import Context
 from voice_app.server.session.conversation import Content, Item, MessageItem, Picture, Recording
@@ -27,13 +26,15 @@ from voice_app.server.session.microphone import Microphone
 from voice_app.server.session.replies import Replies
 from voice_app.server.session.spec import response_spec
 from voice_app.server.session.transcripts import Transcripts
-from voice_app.server.session.turn_rules import turn_rules
 from voice_app.server.session.words import is_back_channel
+from voice_app.server.settings import TalkSettings
 
 COMPLETE = 0.5
 """A turn that is so likely complete sounds complete (smart-turn's own threshold)."""
 SOUNDS_S = 8
 """Seconds of a turn that are judged."""
+EAGERNESS = {"high": (250, 2_000), "medium": (400, 4_000), "auto": (400, 4_000), "low": (700, 8_000)}
+"""semantic_vad: ms of silence that end a turn which sounds complete, and any turn (the protocol's maxima)."""
 PROMPT_ITEMS = 128
 """Most items of the conversation in a prompt, unless `truncation` is disabled."""
 PROMPT_KEEP = 0.8
@@ -57,9 +58,7 @@ class Floor:
         self.replies = Replies(context)
         self.camera = Camera()
         self._transcripts = Transcripts(context)
-        self._sight = EarlySight(context)
-        """On what the camera sees."""
-        self._ahead = Ahead(context)
+        self._early = EarlySight(context)
         self._looked: list[Frame] = []
         self._context = context
         self._config = config
@@ -85,12 +84,7 @@ class Floor:
     @property
     def in_pipeline(self) -> set[m.TurnId]:
         """What is in the pipeline."""
-        return self.replies.turns | self._transcripts.turns | self._sight.turns | self._ahead.turns
-
-    def _may_work_ahead(self, now: float) -> bool:
-        """Nobody else has to wait for it, and the pack tells the words that it is known by."""
-        settings = self._context.settings
-        return settings.ahead_ms is not None and settings.transcribes and self._others_idle(now)
+        return self.replies.turns | self._transcripts.turns | self._early.turns
 
     def _others_idle(self, now: float) -> bool:
         return self._context.occupancy.idle(now, self._context.session_id)
@@ -103,7 +97,6 @@ class Floor:
     def configure(self, config: cfg.Config, now: float) -> None:
         """The session's configuration changed."""
         self._config = config
-        self._ahead.stop()
         rules = turn_rules(config, self._context.settings)
         self._do(self._hearing.configure(config.audio.input, rules, now), now)
 
@@ -127,14 +120,10 @@ class Floor:
     def hear(self, data: bytes, now: float) -> None:
         """More sound of the client."""
         self._do(self._hearing.append(data, now), now)
-        wanted = self.replies.speculating or not self._hearing.in_turn
-        if self._ahead.turns and not wanted and not self._others_idle(now):
-            self._ahead.stop()
 
     def commit(self, now: float) -> None:
         """The client ends the turn. Raises ProtocolError."""
         samples, actions = self._hearing.commit(now)
-        self._ahead.stop()
         self._do(actions, now)
         self._cut_off = None
         item = self._commit(samples)
@@ -142,7 +131,6 @@ class Floor:
 
     def clear(self, now: float) -> None:
         """The client wants the sound so far forgotten."""
-        self._ahead.stop()
         self._do(self._hearing.clear(now), now)
 
     def forget(self, item_id: str) -> None:
@@ -161,10 +149,10 @@ class Floor:
         """Let the frames so far be encoded, if the user is speaking and nothing is being encoded yet."""
         frames = self.camera.frames()
         wanted = frames and frames != self._looked and self._config.type == "realtime"
-        if wanted and not self._sight.turns and self._hearing.in_turn:
+        if wanted and not self._early.turns and self._hearing.in_turn:
             self._looked = frames
             seen = MessageItem(self.user_item, "user", _pictures(frames))
-            self._sight.look([*self.recent(), seen], response_spec(self._config))
+            self._early.look([*self.recent(), seen], response_spec(self._config))
 
     def _do(self, actions: Iterable[turns.Action], now: float) -> None:
         for action in actions:
@@ -174,7 +162,6 @@ class Floor:
         match action:
             case turns.SpeechStarted(start_ms):
                 self._cut_off = None
-                self._ahead.stop()
                 self._context.send([events.speech_started(self.user_item, start_ms)])
                 self._look_early()
             case turns.Interrupt():
@@ -195,16 +182,9 @@ class Floor:
                 self._pause += 1
                 recent = self._hearing.cut(max(start_ms, end_ms - SOUNDS_S * 1000), end_ms)
                 self._context.act(AskTurnEnd(recent.astype(np.float32) / 32768.0, self._pause))
-            case turns.WorkAhead(start_ms, end_ms):
-                self._work_ahead(start_ms, end_ms)
-            case turns.DropSpeculation(went_on):
+            case turns.DropSpeculation():
                 self._seen = None
-                job = self.replies.set_aside_speculation() if went_on and self._may_work_ahead(now) else None
-                if job is not None:
-                    self._ahead.take_over(job)
-                else:
-                    self.replies.drop_speculation()
-                    self._ahead.stop()
+                self.replies.drop_speculation()
             case turns.SpeechStopped(start_ms, end_ms, silence_ms):
                 self._spoke_until = now - silence_ms / 1000
                 self._context.send([events.speech_stopped(self.user_item, end_ms)])
@@ -214,21 +194,13 @@ class Floor:
                 self._context.send([events.timeout_triggered(self.user_item, start_ms, end_ms)])
                 self._end_silence(start_ms, end_ms, now)
 
-    def _work_ahead(self, start_ms: int, end_ms: int) -> None:
-        if self._answers_turns:
-            items = self._items_up_to(start_ms, end_ms)
-            self._ahead.begin(items, response_spec(self._config), self._unsaid)
-
     def _speculate(self, start_ms: int, end_ms: int) -> None:
         if self._answers_turns:
             self._seen = self.camera.frames()
-            items = self._items_up_to(start_ms, end_ms)
+            content = self._content(self._hearing.cut(start_ms, end_ms))
+            heard = MessageItem(self.user_item, "user", content)
+            items = [*self.recent(), heard]
             self.replies.speculate(items, response_spec(self._config), self.user_item, self._unsaid)
-
-    def _items_up_to(self, start_ms: int, end_ms: int) -> list[Item]:
-        """The conversation and what the user has said and shown so far."""
-        content = self._content(self._hearing.cut(start_ms, end_ms))
-        return [*self.recent(), MessageItem(self.user_item, "user", content)]
 
     @property
     def _unsaid(self) -> str:
@@ -340,27 +312,17 @@ class Floor:
         """The pipeline made something."""
         if self._transcripts.event(turn, event):
             return
-        if self._ahead.event(turn, event, now):
-            return
-        if self._sight.event(turn, event):
+        if self._early.event(turn, event):
             self._look_early()
             return
         if isinstance(event, m.Transcript) and self.replies.is_speculation(turn):
             back_channel = is_back_channel(event.text, answerable=self.replies.almost_over(now))
             self._do(self._hearing.words(back_channel=back_channel, now=now), now)
         self.replies.event(turn, event, now)
-        if isinstance(event, m.Transcript):
-            self.replies.heard(turn, self._ahead.in_place_of, now)
-
-    def room(self, turn: m.TurnId) -> bool:
-        """Whether another event of `turn` may be taken from the pipeline."""
-        return self.replies.room(turn) and self._ahead.room(turn)
 
     def failed(self, turn: m.TurnId, error: VoiceAppError) -> None:
         """The pipeline lost a turn."""
-        if not any(
-            (self._ahead.failed(turn), self._sight.failed(turn), self._transcripts.failed(turn, error))
-        ):
+        if not (self._transcripts.failed(turn, error) or self._early.failed(turn)):
             self.replies.failed(turn, error)
 
     def stop(self, now: float) -> None:
@@ -368,8 +330,7 @@ class Floor:
         self._due = self._unanswered = None
         self.replies.stop_all(now)
         self._transcripts.stop()
-        self._sight.stop()
-        self._ahead.stop()
+        self._early.stop()
 
     def judged(self, pause: int, probability: float, now: float) -> None:
         """How likely the turn is complete, as far as it was heard in `pause`."""
@@ -397,3 +358,29 @@ def _pictures(frames: Iterable[Frame]) -> list[Content]:
 def too_many_responses() -> events.Event:
     """The client asks for more than its key allows."""
     return events.error(INVALID_REQUEST, "rate_limit_exceeded", "Too many responses a minute.")
+
+
+def turn_rules(config: cfg.Config, talk: TalkSettings) -> turns.Rules:
+    """How turns are told apart in a session of this configuration."""
+    detection = config.audio.input.turn_detection
+    if detection is None:
+        return turns.Rules()
+    answers = detection.create_response and config.type == "realtime"
+    speculate_ms = talk.speculate_ms if answers else None
+    rules = turns.Rules(
+        speculate_ms=speculate_ms,
+        early_ms=talk.early_ms,
+        onset_ms=talk.onset_ms,
+        interrupt=detection.interrupt_response,
+        interrupt_ms=talk.interrupt_ms,
+        judge_words=talk.transcribes and speculate_ms is not None,
+    )
+    if isinstance(detection, cfg.SemanticVad):
+        sure_ms, longest_ms = EAGERNESS[detection.eagerness]
+        return replace(rules, silence_ms=longest_ms, sure_ms=sure_ms)
+    return replace(
+        rules,
+        prefix_ms=detection.prefix_padding_ms,
+        silence_ms=detection.silence_duration_ms,
+        idle_ms=detection.idle_timeout_ms,
+    )

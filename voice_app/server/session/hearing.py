@@ -32,7 +32,7 @@ class Hearing:
 
     def _set_rules(self, rules: turns.Rules) -> None:
         self._rules = rules
-        self._busy_rules = dataclasses.replace(rules, early_ms=None, ahead_ms=None)
+        self._busy_rules = dataclasses.replace(rules, early_ms=None)
 
     def _rules_at(self, now: float) -> turns.Rules:
         return self._rules if self._idle(now) else self._busy_rules

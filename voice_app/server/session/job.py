@@ -4,26 +4,15 @@ Until it has begun (a speculation) its events wait; then they go out at once, it
 listener's ear.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from voice_app import messages as m
 from voice_app.errors import InputError, VoiceAppError
 from voice_app.server.protocol import server_events as events
 from voice_app.server.protocol.errors import INVALID_REQUEST, SERVER_ERROR
-from voice_app.server.session import prompt
-from voice_app.server.session.actions import (
-    Count,
-    DropAudio,
-    Measure,
-    Observe,
-    Send,
-    SendBinary,
-    Submit,
-    Tally,
-)
+from voice_app.server.session.actions import Count, DropAudio, Measure, Observe, Send, SendBinary, Tally
 from voice_app.server.session.context import Context
-from voice_app.server.session.conversation import Item, MessageItem, Recording
+from voice_app.server.session.conversation import MessageItem, Recording
 from voice_app.server.session.response import Response, ResponseSpec
 from voice_app.server.session.voice import Voice
 
@@ -34,22 +23,12 @@ QUEUED_S = 4.0
 
 
 class Job:
-    """`items`: what it answers. `unsaid`: what it says if the user's sound holds no words: the rest of the
-    reply that the sound cut off."""
+    """`unsaid`: what it says if the user's sound holds no words: the rest of the reply that the sound cut
+    off."""
 
-    def __init__(
-        self, turn: m.TurnId, items: Iterable[Item], spec: ResponseSpec, context: Context, unsaid: str = ""
-    ) -> None:
+    def __init__(self, turn: m.TurnId, spec: ResponseSpec, context: Context, unsaid: str = "") -> None:
         self.turn = turn
-        self.items = tuple(items)
         self.spec = spec
-        self.unsaid = unsaid
-        self.words: str | None = None
-        """What the user was heard to say, once it is known."""
-        self.sure = True
-        """The pack does not doubt them."""
-        self.chunks = 0
-        """Pieces of sound that the pipeline has made."""
         self.response: Response | None = None
         self.voice: Voice | None = None
         self.made = False
@@ -59,6 +38,7 @@ class Job:
         self.heard_item: str | None = None
         """The user's item whose words it tells."""
         self._context = context
+        self._unsaid = unsaid
         self._text_done = False
         self._held: list[m.TurnEvent] = []
         self._finish_reason = "stop"
@@ -87,7 +67,7 @@ class Job:
         spoken = self.response.spoken if self.response else None
         if spoken is not None and (spoken.heard or self._text_done):
             return spoken.unheard
-        return self.unsaid if self.wordless else ""
+        return self._unsaid if self.wordless else ""
 
     @property
     def unanswered(self) -> bool:
@@ -120,26 +100,14 @@ class Job:
 
     def take(self, event: m.TurnEvent, now: float) -> None:
         """The pipeline made something."""
-        if isinstance(event, m.Transcript):
-            self.words, self.sure = event.text, event.sure
-        elif isinstance(event, m.AudioChunk):
-            self.chunks += 1
         if self.response is None:
             self._held.append(event)
         else:
             self._apply(event, self.response, now)
 
-    def go_on_from(self, other: "Job", now: float) -> None:
-        """`other`, which has not begun, answers the same and is further: its turn is this one's from now on.
-        The words are known."""
-        self.turn = other.turn
-        for event in other._held:
-            if not isinstance(event, m.Transcript):
-                self.take(event, now)
-
     def _apply(self, event: m.TurnEvent, response: Response, now: float) -> None:
         match event:
-            case m.Transcript(text=text):
+            case m.Transcript(text):
                 heard(self._context, self.heard_item, text)
                 self.wordless = not text
             case m.TextDelta(text, token_ids):
@@ -260,16 +228,7 @@ class Job:
         """It says the rest of an earlier reply. What was speech though no word of it can be believed is told
         as no words too, but asked for again."""
         said = response.spoken.text.strip() if response.spoken else ""
-        return self.wordless and said != "" and self.unsaid.startswith(said)
-
-
-def submitted(
-    turn: m.TurnId, items: Iterable[Item], spec: ResponseSpec, context: Context, unsaid: str = ""
-) -> Job:
-    """A job that the pipeline is to begin; `unsaid`: as `Job` has it."""
-    job = Job(turn, items, spec, context, unsaid)
-    context.act(Submit(prompt.request(turn, job.items, spec, context.settings, unsaid)))
-    return job
+        return self.wordless and said != "" and self._unsaid.startswith(said)
 
 
 def heard(context: Context, item_id: str | None, text: str) -> None:

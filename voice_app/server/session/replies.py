@@ -1,14 +1,15 @@
 """Turns under way in the pipeline: the speculation, the reply that is heard, and those on the side."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from voice_app import messages as m
 from voice_app.errors import VoiceAppError
 from voice_app.server.protocol import server_events as events
-from voice_app.server.session.actions import Cancel, Count, DropAudio, HoldAudio, ReleaseAudio, Tally
+from voice_app.server.session import prompt
+from voice_app.server.session.actions import Cancel, Count, DropAudio, HoldAudio, ReleaseAudio, Submit, Tally
 from voice_app.server.session.context import Context
 from voice_app.server.session.conversation import Item
-from voice_app.server.session.job import Job, submitted
+from voice_app.server.session.job import Job
 from voice_app.server.session.response import Response, ResponseSpec
 
 ALMOST_OVER_S = 2.0
@@ -23,9 +24,6 @@ class Replies:
         self._jobs: dict[m.TurnId, Job] = {}
         self._speculation: Job | None = None
         self._speculated: m.TurnId | None = None
-        """The last one that was begun, unless its work went on as somebody else's."""
-        self._speculated_on: str | None = None
-        """The item that it was to answer."""
         self._playing: Job | None = None
         """The spoken reply of the conversation that has the listener's ear, made or still being made."""
         self._held = False
@@ -66,25 +64,6 @@ class Replies:
         """Whether the client knows nothing of `turn` yet."""
         return self._speculation is not None and self._speculation.turn == turn
 
-    @property
-    def speculating(self) -> bool:
-        """There is a speculation."""
-        return self._speculation is not None
-
-    def heard(self, turn: m.TurnId, further: Callable[[Job], Job | None], now: float) -> None:
-        """The words of `turn` have come. `further`: work that answers the same, was nobody's and is ahead: it
-        takes the place."""
-        job = self._jobs.get(turn)
-        found = further(job) if job is not None else None
-        if job is None or found is None:
-            return
-        del self._jobs[turn]
-        self._context.act(Cancel(turn))
-        job.go_on_from(found, now)
-        self._jobs[job.turn] = job
-        self._context.act(Count(Tally.SPECULATION, "ahead"))
-        self.pump(now)
-
     def room(self, turn: m.TurnId) -> bool:
         """Whether another event of `turn` may be taken from the pipeline."""
         job = self._jobs.get(turn)
@@ -109,18 +88,13 @@ class Replies:
 
     # ----------------------------------------------------------------------------------- what is begun
 
-    def speculate(self, items: Iterable[Item], spec: ResponseSpec, item_id: str, unsaid: str = "") -> None:
-        """Start the work on the user's turn that will be `item_id` and may not be over; each time that this
-        is done again raises its generation. `unsaid`: the rest of the answer that the turn cut off."""
+    def speculate(self, items: Iterable[Item], spec: ResponseSpec, turn: str, unsaid: str = "") -> None:
+        """Start the work on the turn named `turn`, which may not be over; each time that this is done again
+        raises its generation. `unsaid`: the rest of the answer that the turn cut off."""
         self.drop_speculation()
-        session, before = self._context.session_id, self._speculated
-        if self._speculated_on != item_id:
-            self._speculated = m.TurnId(session, item_id)
-        elif before is None:
-            self._speculated = m.TurnId(session, self._context.new_id("turn"))
-        else:
-            self._speculated = m.TurnId(session, before.turn, before.generation + 1)
-        self._speculated_on = item_id
+        before = self._speculated
+        generation = before.generation + 1 if before is not None and before.turn == turn else 0
+        self._speculated = m.TurnId(self._context.session_id, turn, generation)
         self._speculation = self._submit(items, spec, self._speculated, unsaid)
 
     def drop_speculation(self) -> None:
@@ -130,19 +104,10 @@ class Replies:
             self._stop(job)
             self._context.act(Count(Tally.SPECULATION, "dropped"))
 
-    def set_aside_speculation(self) -> Job | None:
-        """It will not be a reply, but its work goes on: it is the caller's from now on."""
-        job, self._speculation = self._speculation, None
-        if job is not None:
-            del self._jobs[job.turn]
-            self._speculated = None
-            self._context.act(Count(Tally.SPECULATION, "dropped"))
-        return job
-
     def promote(self, heard_item: str, now: float, spoke_until: float | None) -> Job | None:
         """The speculation on the turn named `heard_item` becomes the reply to it; None if there is none."""
         job = self._speculation
-        if job is None or self._speculated_on != heard_item:
+        if job is None or job.turn.turn != heard_item:
             return None
         self._speculation = None
         self._context.act(Count(Tally.SPECULATION, "used"))
@@ -163,7 +128,8 @@ class Replies:
         return self._begin(self._submit(items, spec, turn, unsaid), heard_item, now, spoke_until)
 
     def _submit(self, items: Iterable[Item], spec: ResponseSpec, turn: m.TurnId, unsaid: str) -> Job:
-        job = self._jobs[turn] = submitted(turn, items, spec, self._context, unsaid)
+        job = self._jobs[turn] = Job(turn, spec, self._context, unsaid)
+        self._context.act(Submit(prompt.request(turn, items, spec, self._context.settings, unsaid)))
         return job
 
     def _begin(self, job: Job, heard_item: str | None, now: float, spoke_until: float | None) -> Job:

@@ -152,7 +152,7 @@ class Session:
 
     def room(self, turn: m.TurnId) -> bool:
         """Whether another event of `turn` may be taken from the pipeline."""
-        return self._floor.room(turn)
+        return self._floor.replies.room(turn)
 
     def deadline(self, now: float) -> float:
         return min(self._expires_at, self._floor.deadline(now) or self._expires_at)

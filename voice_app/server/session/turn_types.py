@@ -19,9 +19,6 @@ class Rules:
     early_ms: int | None = 80
     """Or when speech is hushed. None while others would have to wait for work that may be in vain. Not over a
     reply, where the work is to tell the words of a sound that is over."""
-    ahead_ms: int | None = None
-    """In the middle of a turn, so much sound that was not worked on yet is, with all before it. None while
-    others would have to wait for that."""
     onset_ms: int = 140
     interrupt: bool = True
     interrupt_ms: int = 400
@@ -71,8 +68,6 @@ class State(msgspec.Struct, frozen=True):
     """It does."""
     last_frame_at: float = 0.0
     speculating: bool = False
-    begun_ms: int = 0
-    """Up to where the present turn was worked on."""
     replying: bool = False
     held: bool = False
     idle_since: float | None = None
@@ -166,14 +161,6 @@ class Speculate:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkAhead:
-    """The user speaks on, and may have said every word: start the work on the sound from `start_ms` on."""
-
-    start_ms: int
-    end_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class AskComplete:
     """Find out whether the sound from `start_ms` to `end_ms` is a complete turn."""
 
@@ -183,10 +170,7 @@ class AskComplete:
 
 @dataclass(frozen=True, slots=True)
 class DropSpeculation:
-    """The work that was begun will not be the reply, as the user meant nothing; `went_on`: as the user goes
-    on, perhaps with no word more."""
-
-    went_on: bool = False
+    """The user went on, or meant nothing: forget the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +200,6 @@ Action = (
     SpeechStarted
     | SpeechStopped
     | Speculate
-    | WorkAhead
     | AskComplete
     | DropSpeculation
     | Hold

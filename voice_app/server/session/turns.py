@@ -42,14 +42,11 @@ from voice_app.server.session.turn_types import (
     Tick,
     User,
     Words,
-    WorkAhead,
 )
 from voice_app.server.session.vad import FRAME_MS
 
 FALSE_START_MS = 100
 """Silence after which a sound that was too short to be speech is forgotten."""
-AHEAD_FROM_MS = 800
-"""A turn is worked on ahead of its end when it has lasted so long."""
 RESUME_MS = 40
 """Speech that ends a pause: one frame alone may be noise."""
 OVERLAP_MS = 600
@@ -168,12 +165,7 @@ def _hush(state: State, rules: Rules) -> Step:
         return replace(state, resumed_ms=0), []
     if rules.early_ms is None or rules.speculate_ms is None:
         return _speech(state, rules)
-    return _speculate(replace(state, resumed_ms=0))
-
-
-def _speculate(state: State) -> Step:
-    begun = replace(state, speculating=True, begun_ms=state.heard_ms)
-    return begun, [Speculate(state.start_ms, state.heard_ms)]
+    return replace(state, speculating=True, resumed_ms=0), [Speculate(state.start_ms, state.heard_ms)]
 
 
 def _begin(state: State, rules: Rules) -> Step:
@@ -192,7 +184,7 @@ def _begin(state: State, rules: Rules) -> Step:
 
 def _start(state: State) -> Step:
     return (
-        replace(state, user=User.SPEAKING, idle_since=None, begun_ms=state.onset_ms),
+        replace(state, user=User.SPEAKING, idle_since=None),
         [SpeechStarted(state.start_ms)],
     )
 
@@ -212,7 +204,7 @@ def _resume(state: State, rules: Rules) -> Step:
     resumed = state.resumed_ms + FRAME_MS
     if (state.silence_ms or state.speculating) and resumed < RESUME_MS:
         return replace(state, resumed_ms=resumed), []
-    actions: list[Action] = [DropSpeculation(went_on=True)] if state.speculating else []
+    actions: list[Action] = [DropSpeculation()] if state.speculating else []
     state = replace(state, silence_ms=0, resumed_ms=resumed, speculating=False, asked=False, complete=False)
     if state.user is User.OVERLAP:
         state, more = _overlap(state, rules)
@@ -220,16 +212,7 @@ def _resume(state: State, rules: Rules) -> Step:
     if state.heard_ms - state.start_ms >= rules.longest_ms:
         state, more = _end(state, 0)
         return state, actions + more
-    if _may_work_ahead(state, rules):
-        actions.append(WorkAhead(state.start_ms, state.heard_ms))
-        state = replace(state, begun_ms=state.heard_ms)
     return state, actions
-
-
-def _may_work_ahead(state: State, rules: Rules) -> bool:
-    if rules.ahead_ms is None or state.heard_ms - state.onset_ms < AHEAD_FROM_MS:
-        return False
-    return state.heard_ms - state.begun_ms >= rules.ahead_ms
 
 
 def _silence(state: State, silent_ms: int, rules: Rules) -> Step:
@@ -262,8 +245,8 @@ def _after_silence(state: State, silence_ms: int, rules: Rules) -> Step:
         return _forget(state)
     begins_ms = _begins(state, rules)
     if begins_ms is not None and silence_ms >= begins_ms:
-        state, more = _speculate(state)
-        actions += more
+        state = replace(state, speculating=True)
+        actions.append(Speculate(state.start_ms, state.heard_ms))
     if _may_ask(state, rules) and silence_ms >= rules.ask_ms:
         state = replace(state, asked=True)
         actions.append(AskComplete(state.start_ms, state.heard_ms))
@@ -314,8 +297,7 @@ def _cleared(state: State) -> Step:
         return _forget(state, floor_ms=state.heard_ms)
     actions: list[Action] = [DropSpeculation()] if state.speculating else []
     here = state.heard_ms
-    state = replace(state, speculating=False, onset_ms=here, start_ms=here, floor_ms=here, begun_ms=here)
-    return state, actions
+    return replace(state, speculating=False, onset_ms=here, start_ms=here, floor_ms=here), actions
 
 
 def _words(state: State, back_channel: bool, rules: Rules) -> Step:
