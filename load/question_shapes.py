@@ -171,11 +171,8 @@ def frames_of(sound: np.ndarray) -> tuple[Stretch, ...]:
     microphone = Microphone(AudioInput(), WebRtcDetector)
     # A packet completes a frame, but for the first ones, which the resampler keeps for itself.
     said = [list(microphone.hear(pcm[at : at + 2 * _PACKET])) for at in range(0, len(pcm), 2 * _PACKET)]
-    frames = (some[0] for some in said[packets(before) :])
-    return tuple(
-        Stretch(len(list(some)), frame.silent_ms, frame.hushed, frame.fading)
-        for frame, some in groupby(frames)
-    )
+    frames = ((some[0].silent_ms, some[0].hushed) for some in said[packets(before) :])
+    return tuple(Stretch(len(list(some)), *what) for what, some in groupby(frames))
 
 
 def _clause_ends(talks: OneThread, result: Result, last: int) -> list[int]:

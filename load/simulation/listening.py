@@ -33,7 +33,7 @@ _MEANING = {turns.DropSpeculation: Then.DROP, turns.SpeechStopped: Then.ANSWER}
 @lru_cache(maxsize=4096)
 def steps(shape: Shape, rules: turns.Rules) -> tuple[Step, ...]:
     """What happens to one question, in order: to two servers, of which one has nothing else to do."""
-    packets, busy_rules = round(shape.speech_s / PACKET_S), replace(rules, early_ms=None, ahead_ms=None)
+    packets, busy_rules = round(shape.speech_s / PACKET_S), replace(rules, early_ms=None)
     idle = busy = turns.State()
     found: list[Step] = []
     for number, frame in enumerate(_frames(shape.listened or (Stretch(packets, 0),), rules.silence_ms)):
@@ -52,5 +52,5 @@ def steps(shape: Shape, rules: turns.Rules) -> tuple[Step, ...]:
 def _frames(listened: Iterable[Stretch], silence_ms: int) -> Iterator[turns.Frame]:
     """Each frame, with those that end the turn."""
     for stretch in listened:
-        yield from [turns.Frame(stretch.silent_ms, stretch.hushed, stretch.fading)] * stretch.frames
+        yield from [turns.Frame(stretch.silent_ms, stretch.hushed)] * stretch.frames
     yield from [turns.Frame(FRAME_MS)] * (silence_ms // FRAME_MS + 1)

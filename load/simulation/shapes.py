@@ -11,13 +11,11 @@ class Clause(msgspec.Struct, frozen=True):
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """`frames` of 20 ms, each of which adds `silent_ms` of silence (0: speech, which may be `hushed` or
-    `fading`)."""
+    """`frames` of 20 ms, each of which adds `silent_ms` of silence (0: speech, which may be `hushed`)."""
 
     frames: int
     silent_ms: int
     hushed: bool = False
-    fading: bool = False
 
 
 class Hearing(msgspec.Struct, frozen=True):
