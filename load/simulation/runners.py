@@ -65,12 +65,24 @@ class _Silent:
 
 
 class Preprocessing(_Silent):
-    """A `OnePassRunner`."""
+    """A `OnePassRunner`. The local pack's looks at a question once, however often the work on it begins."""
+
+    def __init__(self, pack: Pack, costs: Costs, asked: Lookup) -> None:
+        super().__init__(pack, costs, asked)
+        self._latest: dict[str, str] = {}
+        """The last question of each session."""
 
     def run(self, batch: Sequence[StageInput]) -> list[list[m.EdgePayload | m.StageEvent]]:
         speech = [self.asked(item.turn).shape.speech_s for item in batch]
-        self.meter.seconds += self.costs.preprocessing(len(batch), sum(speech))
+        new = [self._new(item.turn) for item in batch]
+        seconds = sum(seconds for seconds, is_new in zip(speech, new, strict=True) if is_new)
+        self.meter.seconds += self.costs.preprocessing(len(batch), seconds)
         return [self._made(item.turn, seconds) for item, seconds in zip(batch, speech, strict=True)]
+
+    def _new(self, turn: TurnId) -> bool:
+        known = not self.pack.codes and self._latest.get(turn.session) == turn.turn
+        self._latest[turn.session] = turn.turn
+        return not known
 
     def _made(self, turn: TurnId, seconds: float) -> list[m.EdgePayload | m.StageEvent]:
         media = m.Media(f"{turn.session}/{turn.turn}", "audio")

@@ -168,6 +168,9 @@ def test_the_same_question_is_computed_once():
     assert twice(named)[0] - twice(named)[1] == pytest.approx(0.032, abs=1e-4)
 
 
+LISTENED = (Stretch(50, 0), Stretch(10, 20), Stretch(40, 0), Stretch(30, 20))
+"""Two seconds of speech with a pause of 200 ms in it."""
+HESITANT = msgspec.structs.replace(SHAPE, listened=LISTENED)
 IN_STEPS = costs(Stage.AUDIO_ENCODER, Service(Line(0.0, (0.02, 0.02, 0.02, 0.0, 0.0025))))
 """60 ms for encoding two seconds, 40 ms for writing eight words."""
 STEPS = (Hearing(encodes=1, encoded_s=2.0), Hearing(writes=1, written_s=2.0, passes=8))
@@ -199,6 +202,13 @@ def test_what_is_cancelled_ends_before_its_next_step(shape: Shape, heard_s: floa
     clock.after(0.03, lambda: box.submit(TurnId("b", "0"), asked, hear) and None)
     clock.run(until=10.0)
     assert told == pytest.approx([heard_s], abs=1e-4)
+
+
+def test_work_that_begins_again_looks_at_the_question_once():
+    """50 ms for each second of speech: spent in the pause, which is not the end."""
+    slow = costs(Stage.PREPROCESSING, Service(Line(0.010, (0.0, 0.05))))
+    found = met(one(HESITANT), slow, server=Server(silence_ms=220))
+    assert first_audio(found) == pytest.approx([0.06 + ALONE_S], abs=1e-4)
 
 
 PASSES = costs(Stage.THINKER, Service(Line(0.0, (1.0, 0.0, 0.0, 0.0))))
@@ -246,11 +256,6 @@ def test_a_page_is_the_most_that_is_computed_ahead():
 def test_guesses_that_were_right_spare_passes(passed: tuple[int, ...], company: int, expected: float):
     shape = msgspec.structs.replace(SHAPE, passed=passed)
     assert passes(shape, company) == pytest.approx(expected, abs=1e-3)
-
-
-LISTENED = (Stretch(50, 0), Stretch(10, 20), Stretch(40, 0), Stretch(30, 20))
-"""Two seconds of speech with a pause of 200 ms in it."""
-HESITANT = msgspec.structs.replace(SHAPE, listened=LISTENED)
 
 
 def test_a_server_begins_early_drops_and_begins_again():
