@@ -146,7 +146,7 @@ def _shape(
 def _passed(calls: Sequence[Call], tokens: int) -> tuple[int, ...]:
     """As `Shape` has it, of an answer of `tokens` that was alone: before its own steps are its prompt's, of
     which the last gives the first token."""
-    rows = [round(sum(call.amounts[1:3])) for call in calls]
+    rows = [round(sum(call.amounts[1:4])) for call in calls]
     return tuple(rows[len(rows) - tokens + 1 :])
 
 

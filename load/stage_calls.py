@@ -175,10 +175,10 @@ class Calls:
 
     def _thought(self, batch: Sequence[SequenceStep], _: Sequence[Any]) -> tuple[float, ...]:
         # What there was a row for is no chunk of the pass; only an answer's next token is ever such.
-        prompts = sum(not step.outputs or step.count > 1 for step in batch)
-        work = self._work
-        decodes = max(0, work.chunks - prompts)
-        return work.passes, decodes, work.rows - decodes, work.judged
+        prompts = [step.count for step in batch if not step.outputs or step.count > 1]
+        work, prefilled = self._work, sum(prompts)
+        decodes = work.chunks - len(prompts)
+        return work.passes, decodes, work.rows - decodes - prefilled, prefilled, work.judged
 
     def _spoken(self, states: Sequence[Any], results: Sequence[Any]) -> tuple[float, ...]:
         """Of a clause that is given in two parts its length is known with the second: filled in then."""

@@ -26,10 +26,10 @@ class Costs(Protocol):
         """Of one prompt."""
         ...
 
-    def thinker(self, passes: int, decodes: int, more: int, judged: int) -> float:
+    def thinker(self, passes: int, decodes: int, ahead: int, prefilled: int, judged: int) -> float:
         """One step. `passes`: 0 if all its rows had been computed ahead. `decodes` answers get a row for
-        their next token, `more` rows are computed beside these, of prompts and ahead; and for `judged` rows
-        it is asked which token is likely next."""
+        their next token, `ahead` rows are computed ahead and `prefilled` ones of prompts; and for `judged`
+        rows it is asked which token is likely next."""
         ...
 
     def talker(self, states: int, begun: int, whole: int, frames: int) -> float:
@@ -106,8 +106,8 @@ class Measured(msgspec.Struct, frozen=True):
     def assemble(self) -> float:
         return self.assemble_s
 
-    def thinker(self, passes: int, decodes: int, more: int, judged: int) -> float:
-        return self.stages[Stage.THINKER](passes, decodes, more, judged)
+    def thinker(self, passes: int, decodes: int, ahead: int, prefilled: int, judged: int) -> float:
+        return self.stages[Stage.THINKER](passes, decodes, ahead, prefilled, judged)
 
     def talker(self, states: int, begun: int, whole: int, frames: int) -> float:
         # Taking up tokens without speaking costs nothing that could be measured.

@@ -85,8 +85,8 @@ class ByteLimits:
     def assemble(self) -> float:
         return _CPU_S
 
-    def thinker(self, passes: int, decodes: int, more: int, judged: int) -> float:
-        return _limit(THINKER, decodes + more) / self.thinker_share
+    def thinker(self, passes: int, decodes: int, ahead: int, prefilled: int, judged: int) -> float:
+        return _limit(THINKER, decodes + ahead + prefilled) / self.thinker_share
 
     def talker(self, states: int, begun: int, whole: int, frames: int) -> float:
         return (_limit(TALKER, states) + PREDICTOR_BYTES / BANDWIDTH) / self.talker_share

@@ -171,12 +171,11 @@ class Thinker(_Silent):
     def step(self, batch: Sequence[SequenceStep]) -> list[StepOutput]:
         self._steps += 1
         rows = [self._rows(step, len(batch)) for step in batch]
-        decodes = sum(
-            bool(step.outputs) and step.count == 1 and count > 0
-            for step, count in zip(batch, rows, strict=True)
+        decodes = sum(_decodes(step) and count > 0 for step, count in zip(batch, rows, strict=True))
+        prefilled = sum(step.count for step in batch if not _decodes(step))
+        self.meter.seconds += self.costs.thinker(
+            int(any(rows)), decodes, sum(rows) - decodes - prefilled, prefilled, sum(map(_judged, batch))
         )
-        more = sum(rows) - decodes
-        self.meter.seconds += self.costs.thinker(int(any(rows)), decodes, more, sum(map(_judged, batch)))
         return [self._output(step) for step in batch]
 
     def _rows(self, step: SequenceStep, company: int) -> int:
@@ -215,6 +214,11 @@ class Thinker(_Silent):
         place, asked = len(step.outputs), _asked(step.prompt)
         last = place + 1 >= step.prompt.max_tokens
         return StepOutput(asked.says[place], _NOTHING[0], finish_reason="stop" if last else None)
+
+
+def _decodes(step: SequenceStep) -> bool:
+    """It is one of an answer, not of a prompt."""
+    return bool(step.outputs) and step.count == 1
 
 
 def _judged(step: SequenceStep) -> int:

@@ -39,7 +39,7 @@ COSTS = Measured(
     stages={
         Stage.PREPROCESSING: Service(Line(0.010, (0.0, 0.0))),
         Stage.AUDIO_ENCODER: Service(Line(0.100, (0.0,) * 5)),
-        Stage.THINKER: Service(Line(0.020, (0.0,) * 4)),
+        Stage.THINKER: Service(Line(0.020, (0.0,) * 5)),
         Stage.TALKER_AR: Service(Line(0.030, (0.0, 0.0, 0.0))),
         Stage.CODE2WAV: Service(Line(0.005, (0.0, 0.0))),
     },
@@ -156,7 +156,7 @@ def test_the_first_call_after_a_rest_is_slow():
 
 
 def test_the_same_question_is_computed_once():
-    prefill = costs(Stage.THINKER, Service(Line(0.0, (0.0, 0.0, 0.001, 0.0))))
+    prefill = costs(Stage.THINKER, Service(Line(0.0, (0.0, 0.0, 0.0, 0.001, 0.0))))
     new = msgspec.structs.replace(SHAPE, asked=33)
     named = msgspec.structs.replace(new, question="q")
 
@@ -211,7 +211,7 @@ def test_work_that_begins_again_looks_at_the_question_once():
     assert first_audio(found) == pytest.approx([0.06 + ALONE_S], abs=1e-4)
 
 
-PASSES = costs(Stage.THINKER, Service(Line(0.0, (1.0, 0.0, 0.0, 0.0))))
+PASSES = costs(Stage.THINKER, Service(Line(0.0, (1.0, 0.0, 0.0, 0.0, 0.0))))
 """A second for each pass of the network."""
 
 
