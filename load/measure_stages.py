@@ -7,7 +7,7 @@ the environment that workers get. Each question of the callers is asked alone an
 of a runner is timed with what was in it, and a line is drawn through each stage's calls. Then:
 
 - in the running pipeline, one turn at a time: what they take there, where each stage has its own thread;
-- after rests: what the first call of each stage takes beyond its line;
+- after rests: what the first call of each stage, and of each kind, takes beyond its line;
 - while a second process does the same: what the shared memory costs each stage;
 - with toys for models: a step's own cost, and a hop's from one process to another;
 - over a pipeline that costs nothing: what a talk takes in the server and in the callers

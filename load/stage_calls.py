@@ -38,8 +38,9 @@ METHODS = {
 """The stages whose calls are timed, and the method that is the call."""
 
 
-KINDS = {Stage.AUDIO_ENCODER: 2}
-"""Stages whose calls are of so many kinds, each of which has a base of its own among the amounts."""
+KINDS = {Stage.AUDIO_ENCODER: 2, Stage.THINKER: 1}
+"""Stages whose calls are of so many kinds, of which each has its base among the amounts: a step of the
+thinker's that makes no pass costs nothing."""
 WHISPER_HZ, MEL_HZ = 50, 100
 """Rows a second that Whisper's encoder gives, and takes."""
 
