@@ -145,8 +145,9 @@ def test_long_speech_is_heard_while_others_are() -> None:
         given = encoder.run(batch)
         results |= {item.turn.turn: result for item, result in zip(batch, given, strict=True)}
         calls += 1
-        *_, said = encoder.run([*batch, recording(f"short {calls}", 1)])
-        assert said, "who says little does not wait"
+        short = recording(f"short {calls}", 1)
+        said = [encoder.run([*batch, short])[-1] for _ in range(2)]
+        assert said[-1], "who says little waits for a step at most"
     for item, result in ((long, results["a"]), (longer, results["b"])):
         assert isinstance(item.payload, MelFrames)
         assert isinstance(result, list)
@@ -190,6 +191,61 @@ def test_what_nobody_waits_for_any_more_costs_no_further_step() -> None:
     assert slow.steps == [SECOND, *[SECOND // 2] * 3]
     assert [encoder.run([dropped])[0] for _ in range(2)][-1], "it goes on where it was left"
     assert slow.steps.count(SECOND) == 3
+
+
+def test_a_long_recording_is_heard_to_its_end_however_many_others_come() -> None:
+    encoder = AudioEncoder(Parrot(), Letters())
+    long = recording("long", 19)
+    for call in range(200):
+        if encoder.run([long, *(recording(f"short {call + number}", 1) for number in range(5))])[0]:
+            return
+    raise AssertionError("never")
+
+
+def test_more_than_is_kept_of_what_was_left_is_heard_when_it_all_waits() -> None:
+    """Four recordings of a minute, each by itself half of what is kept."""
+    encoder = AudioEncoder(Parrot(), Letters())
+    waiting = [recording(name, 66) for name in "abcd"]
+    for _ in range(4 * 66):
+        found = zip(waiting, encoder.run(waiting), strict=True)
+        waiting = [item for item, result in found if not result]
+    assert not waiting
+
+
+def test_what_is_written_over_after_a_cancel_is_not_heard() -> None:
+    encoder = AudioEncoder(Summing(), Letters())
+    first = recording("a", 3)
+    assert isinstance(first.payload, MelFrames)
+    whole = first.payload.frames.copy()
+    encoder.run([first])
+    first.payload.frames[:] = 9.0
+    again = StageInput(TurnId("a", "b"), MelFrames(Media("a", "audio"), whole, 3), True)
+    found = None
+    while found is None:
+        (found,) = encoder.run([again])
+    assert isinstance(found, list)
+    assert found[1] == Transcript(transcribe(Summing(), whole))
+
+
+class Summing(Parrot):
+    def hear(self, samples: np.ndarray) -> Heard:
+        return Heard(f"{float(samples.sum()):.3f}", -0.1)
+
+
+def test_a_step_that_fails_fails_once() -> None:
+    class Failing(Parrot):
+        failed = False
+
+        def hear(self, samples: np.ndarray) -> Heard:
+            if not self.failed:
+                self.failed = True
+                raise RuntimeError("out of memory")
+            return super().hear(samples)
+
+    encoder = AudioEncoder(Failing(), Letters())
+    with pytest.raises(RuntimeError, match="out of memory"):
+        encoder.run([recording("a", 1)])
+    assert encoder.run([recording("a", 1)])[0]
 
 
 class Drafted(Parrot):

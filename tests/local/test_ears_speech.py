@@ -224,3 +224,7 @@ def test_of_speech_that_goes_on_only_what_is_new_is_looked_at() -> None:
     assert grows.judged == len(other) // WINDOW
     changed = np.concatenate([speech[: 3 * WINDOW], -speech[3 * WINDOW :]])
     assert np.array_equal(grows.probabilities(changed), VoiceActivity(path).probabilities(changed))
+
+
+def test_less_than_a_sample_is_no_speech(listening: Listening) -> None:
+    assert len(listening.speech(np.zeros(0, np.float32))) == 0

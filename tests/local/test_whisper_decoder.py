@@ -257,6 +257,7 @@ def damaged() -> dict[str, bytes]:
         "another format": as_file(model, ALIASES, form=5),
         "another model": as_file(model, ALIASES, kind="TransformerSpec"),
         "no heads": as_file(without, ALIASES),
+        "none of its heads": as_file(model | {"decoder/num_heads": np.array(0, np.int16)}, ALIASES),
         "no decoder": as_file({}, {}),
         "an output matrix of its own": as_file(model, {}),
         "another activation": as_file(model | {"decoder/activation": np.array(0, np.int8)}, ALIASES),
@@ -277,6 +278,13 @@ def test_a_layer_without_a_matrix(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, as_file(model, ALIASES), PIECES)
     with pytest.raises(ModelFileError, match="it has no decoder/layer_0/attention/linear_2/weight"):
         WhisperDecoder(folder, True, np.zeros((1500, WIDTH), np.float32), 1)
+
+
+def test_words_of_a_larger_model(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, as_file(small_model(), ALIASES), [*PIECES, *map(str, range(1000))])
+    with pytest.raises(ModelFileError, match="they are of different models") as error:
+        WhisperDecoder(folder, True, np.zeros((1500, WIDTH), np.float32), 1)
+    assert error.value.param == "recogniser"
 
 
 def test_a_folder_without_its_words(tmp_path: Path) -> None:

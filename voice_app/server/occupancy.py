@@ -3,7 +3,7 @@
 from voice_app.messages import TurnId
 
 SETTLES_S = 0.2
-"""A turn that was cut short may be in a call, which is made to its end: of recognition, 0.06 to 0.12 s."""
+"""A turn that was cut short may be in a call, which is made to its end: of the prompt, 0.1 s and more."""
 
 
 class Occupancy:
@@ -21,8 +21,7 @@ class Occupancy:
 
     def idle(self, now: float, session: str) -> bool:
         """Nothing is being worked on, what was cut short included, but for turns of `session` itself."""
-        if self._settling:
-            self._settling = {name: until for name, until in self._settling.items() if now < until}
+        self._forget(now)
         return self._settling.keys() <= {session} and all(turn.session == session for turn in self._turns)
 
     def enter(self, turn: TurnId) -> None:
@@ -37,4 +36,10 @@ class Occupancy:
         """Nobody waits for it any more; it was cut short, unless it is done."""
         if turn in self._turns:
             self._turns.remove(turn)
+            self._forget(now)
             self._settling[turn.session] = now + SETTLES_S
+
+    def _forget(self, now: float) -> None:
+        """What has settled."""
+        if self._settling:
+            self._settling = {name: until for name, until in self._settling.items() if now < until}

@@ -24,8 +24,11 @@ _KEPT = 256
 _WORST = -1.0
 """Mean log-probability below which words are made up rather than heard."""
 
-_LEFT_SAMPLES = 1 << 25
-"""Of recordings that were begun and left: half an hour."""
+_LEFT_SAMPLES = 1 << 21
+"""Of recordings that were begun and left: two minutes."""
+
+_OLDEST_EVERY = 4
+"""So that a long recording is heard to its end however many others come."""
 
 _ALIKE = 0.998
 """Square of the correlation above which two sounds are one, at two levels."""
@@ -72,14 +75,16 @@ class _UnderWay:
         return len(self.heard) == len(self.windows)
 
     def step(self, recogniser: Recogniser) -> None:
-        """The next step of its next window."""
+        """The next step of its next window, which is begun anew if a step fails."""
         draft = () if self.heard else self.draft
-        self.hearing = self.hearing or recogniser.hearing(self.windows[len(self.heard)], draft)
+        hearing = self.hearing or recogniser.hearing(self.windows[len(self.heard)], draft)
+        self.hearing = None
         try:
-            next(self.hearing)
+            next(hearing)
         except StopIteration as over:
             self.heard.append(over.value)
-            self.hearing = None
+        else:
+            self.hearing = hearing
 
 
 class AudioEncoder:
@@ -87,16 +92,20 @@ class AudioEncoder:
 
     A call makes one step of one recording: what is cancelled ends before its next, and each is told as soon
     as it is known. The first come is heard first; a recording of several windows lets those go first of which
-    fewer were heard."""
+    fewer were heard, in three calls of four."""
 
     def __init__(self, recogniser: Recogniser, vocabulary: Vocabulary) -> None:
         self._recogniser = recogniser
         self._vocabulary = vocabulary
         self._known: Recent[str] = Recent(_KEPT)
-        self._under_way: Recent[_UnderWay] = Recent(_LEFT_SAMPLES, lambda one: sum(map(len, one.windows)))
+        self._under_way: dict[str, _UnderWay] = {}
+        """Of the last call's batch."""
+        self._left: Recent[_UnderWay] = Recent(_LEFT_SAMPLES, lambda one: sum(map(len, one.windows)))
+        """Begun, and not in the last batch: most were cancelled, some wait behind a whole batch."""
         self._latest: Recent[_Beginning] = Recent(_KEPT)
         """Of each session."""
         self._numbers = itertools.count()
+        self._calls = 0
 
     def warm_up(self) -> None:
         noise = np.random.default_rng(0).normal(0, 0.01, 2 * SAMPLE_RATE).astype(np.float32)
@@ -107,36 +116,40 @@ class AudioEncoder:
     ) -> Sequence[Sequence[EdgePayload | StageEvent] | VoiceAppError | None]:
         inputs = [item.payload for item in batch if isinstance(item.payload, MelFrames)]
         new = {
-            mel.media.key: self._begun(mel.media.key, mel.frames, item.turn.session)
+            mel.media.key: (mel.frames, item.turn.session)
             for item in batch
             if isinstance(mel := item.payload, MelFrames) and self._known.get(mel.media.key) is None
         }
+        for key in self._under_way.keys() - new.keys():
+            self._left.put(key, self._under_way.pop(key))
+        for key, (samples, session) in new.items():
+            if key not in self._under_way:
+                self._under_way[key] = self._left.get(key) or self._begin(samples, session)
+                self._left.drop(key)
         if new:
-            self._step(new)
+            self._step()
         return [self._result(mel.media) for mel in inputs]
 
-    def _begun(self, key: str, samples: np.ndarray, session: str) -> _UnderWay:
-        under_way = self._under_way.get(key)
-        if under_way is None:
-            windows = parts(samples, self._recogniser.max_seconds)
-            under_way = _UnderWay(next(self._numbers), session, windows, self._draft(session, windows))
-            self._under_way.put(key, under_way)
-        return under_way
+    def _begin(self, samples: np.ndarray, session: str) -> _UnderWay:
+        # A copy: the samples are the sender's, and may be written over once the turn is cancelled.
+        windows = parts(samples.copy(), self._recogniser.max_seconds)
+        return _UnderWay(next(self._numbers), session, windows, self._draft(session, windows))
 
     def _draft(self, session: str, windows: list[np.ndarray]) -> tuple[int, ...]:
         """What the session's last recording held, if this one begins with its sound."""
         before = self._latest.get(session)
         return before.ids if before and windows and _alike(before.sound, windows[0]) else ()
 
-    def _step(self, recordings: dict[str, _UnderWay]) -> None:
+    def _step(self) -> None:
         """One step; what is known then is kept as that."""
-        left = [recording for recording in recordings.values() if not recording.done]
-        if left:
-            min(left, key=lambda one: (len(one.heard), one.number)).step(self._recogniser)
-        for key, recording in recordings.items():
+        if left := [recording for recording in self._under_way.values() if not recording.done]:
+            self._calls += 1
+            fewest = self._calls % _OLDEST_EVERY > 0
+            min(left, key=lambda one: (len(one.heard) if fewest else 0, one.number)).step(self._recogniser)
+        for key, recording in list(self._under_way.items()):
             if recording.done:
+                del self._under_way[key]
                 self._known.put(key, _words(recording))
-                self._under_way.drop(key)
                 if recording.heard:
                     sound, ids = recording.windows[0][:SAMPLE_RATE].copy(), recording.heard[0].ids
                     self._latest.put(recording.session, _Beginning(sound, ids))

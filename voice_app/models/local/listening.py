@@ -26,6 +26,9 @@ class Listening:
     def speech(self, samples: np.ndarray) -> np.ndarray:
         """[n] float32 at 16 kHz → [m] float32 without the stretches where nobody speaks; m = 0: nobody
         does. The detector, which would miss very quiet speech, is shown it with a peak of 0.5 to 1."""
+        # Less than a sample at a client's rate may be none at ours.
+        if not len(samples):
+            return np.zeros(0, np.float32)
         centred = samples - samples[:_OFFSET_SAMPLES].mean()
         peak = float(np.abs(centred).max())
         if peak == 0.0:

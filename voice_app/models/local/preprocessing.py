@@ -43,7 +43,7 @@ from voice_app.schedulers.base import StageInput
 _KEPT_BYTES = 128 << 20
 """Prepared media kept by key: what a talk shows again turn by turn. A picture is 11 MB at most, ten minutes
 of speech are 38 MB."""
-_VERSION = b"1"
+_VERSION = b"2"
 """Part of every media key: raise it when the same content would be encoded otherwise."""
 
 

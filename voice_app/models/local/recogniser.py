@@ -58,7 +58,7 @@ class Recogniser(Protocol):
 
     def hearing(self, samples: np.ndarray, draft: Sequence[int] = ()) -> Hearing:
         """`hear` in steps, between which the caller may turn to something else. `draft`: the `ids` of what
-        `samples` may begin with; nothing else is heard for it, but it may be heard sooner."""
+        `samples` may begin with; but for rounding nothing else is heard for it, perhaps sooner."""
         ...
 
 

@@ -19,8 +19,8 @@ WINDOW = 512
 """Samples that one probability is for: 32 ms."""
 
 _CONTEXT = 64
-_KEPT_SAMPLES = 64 * 60 * SAMPLE_RATE
-"""Of recordings that were judged: an hour."""
+_KEPT = 256
+"""Recordings of which it is known what was found, by their first window."""
 _THRESHOLD, _RELEASE = 0.5, 0.35
 """Speech begins at the first and ends below the second (Silero's own defaults)."""
 _MIN_SPEECH = 0.06
@@ -30,9 +30,10 @@ _MARGIN = 0.25
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What is known of a recording's whole windows, which is so for any recording that begins with them."""
+    """What is known of a recording's whole windows, which is so for any recording that begins with them.
+    `digest`: theirs."""
 
-    samples: np.ndarray
+    digest: bytes
     found: np.ndarray
     state: np.ndarray
 
@@ -44,7 +45,7 @@ class VoiceActivity:
     def __init__(self, path: Path, threads: int = 1) -> None:
         self._session = onnx_session(path, threads)
         self._rate = np.array(SAMPLE_RATE)
-        self._judged: Recent[_Judged] = Recent(_KEPT_SAMPLES, lambda judged: len(judged.samples))
+        self._judged: Recent[_Judged] = Recent(_KEPT)
 
     def probabilities(self, samples: np.ndarray) -> np.ndarray:
         """[n] float32 at 16 kHz → [ceil(n / 512)] float32 in [0, 1]."""
@@ -68,13 +69,13 @@ class VoiceActivity:
     def _known(self, whole: np.ndarray) -> _Judged:
         """Of the longest beginning of `whole` that was judged before."""
         judged = self._judged.get(_name(whole))
-        if judged is not None and np.array_equal(judged.samples, whole[: len(judged.samples)]):
+        if judged is not None and judged.digest == _digest(whole[: len(judged.found) * WINDOW]):
             return judged
-        return _Judged(whole[:0], np.zeros(0, np.float32), np.zeros((2, 1, 128), np.float32))
+        return _Judged(b"", np.zeros(0, np.float32), np.zeros((2, 1, 128), np.float32))
 
     def _keep(self, whole: np.ndarray, found: np.ndarray, state: np.ndarray) -> None:
         if len(whole):
-            self._judged.put(_name(whole), _Judged(whole.copy(), found.copy(), state))
+            self._judged.put(_name(whole), _Judged(_digest(whole), found.copy(), state))
 
     def speech(self, samples: np.ndarray) -> list[tuple[int, int]]:
         """The stretches of `samples` that hold speech, as [start, end) with a margin around; touching ones
@@ -84,7 +85,11 @@ class VoiceActivity:
 
 def _name(whole: np.ndarray) -> str:
     """Recordings that begin alike have the same."""
-    return hashlib.blake2b(whole[:WINDOW].tobytes(), digest_size=16).hexdigest()
+    return _digest(whole[:WINDOW]).hex()
+
+
+def _digest(samples: np.ndarray) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(samples).data, digest_size=16).digest()
 
 
 def spans(probabilities: np.ndarray, length: int) -> list[tuple[int, int]]:

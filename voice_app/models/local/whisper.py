@@ -61,8 +61,8 @@ class Whisper:
         self._decoder = WhisperDecoder(folder, self._model.is_multilingual, silence, threads)
 
     def hear(self, samples: np.ndarray, draft: Sequence[int] = ()) -> Heard:
-        """`draft`: tokens that are thought to be in `samples`. What is heard does not depend on them; it
-        comes the sooner the more of their beginning is right."""
+        """`draft`: tokens that are thought to be in `samples`. But for rounding what is heard does not depend
+        on them; it comes the sooner the more of their beginning is right."""
         return finish(self.hearing(samples, draft))
 
     def hearing(self, samples: np.ndarray, draft: Sequence[int] = ()) -> Hearing:

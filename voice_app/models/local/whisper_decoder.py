@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from voice_app.errors import ModelFileError
 from voice_app.models.local.onnx_session import onnx_session
 from voice_app.models.local.whisper_graph import MEMORY, PAST, PRESENT, memory_graph, pass_graph
 from voice_app.models.local.whisper_weights import WhisperWeights, read_words
@@ -40,6 +41,15 @@ class WhisperDecoder:
         weights = WhisperWeights(folder)
         self._words = read_words(folder, multilingual)
         shape = weights.shape
+        highest = max([len(self._words.pieces) - 1, *self._words.never, *self._words.never_first])
+        if highest >= shape.vocab:
+            raise ModelFileError(
+                f"{folder}: its vocabulary and config.json tell of tokens up to {highest}, the model knows "
+                f"{shape.vocab}: they are of different models",
+                param="recogniser",
+            )
+        # A model may know more tokens than have a text.
+        self._words.pieces.extend([""] * (shape.vocab - len(self._words.pieces)))
         self._table = weights.tensor("embeddings/weight").astype(np.float16)
         self._positions = weights.tensor("position_encodings/encodings")
         self._remember = onnx_session(memory_graph(weights).SerializeToString(), threads)

@@ -52,7 +52,7 @@ class WhisperWeights:
             with self._path.open("rb") as file:
                 self._variables, self._aliases = _read(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             self.shape = self._shape()
-        except (OSError, ValueError, KeyError, IndexError, struct.error) as error:
+        except (OSError, ValueError, TypeError, ArithmeticError, KeyError, IndexError, struct.error) as error:
             raise self._foreign(str(error)) from error
 
     def tensor(self, name: str) -> np.ndarray:
