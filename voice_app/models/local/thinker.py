@@ -1,4 +1,4 @@
-"""The thinker's runner: prompts from spans, one engine pass a step, and when an answer ends.
+"""The thinker's runner: prompts from spans, at most one engine pass a step, and when an answer ends.
 
 A second row costs an engine pass little, so a pass may compute rows **ahead**: of tokens that are known to
 come, or are guessed (`draft`). They lie in what is left of an answer's own last page; to the scheduler they
