@@ -11,7 +11,7 @@ import pytest
 from voice_app.errors import ModelFileError
 from voice_app.models.local.assets import ensure
 from voice_app.models.local.brain_files import BrainFiles, converted
-from voice_app.models.local.brain_graphs import quantise
+from voice_app.models.local.brain_matrices import quantised
 from voice_app.models.local.brain_weights import GgufBrain
 from voice_app.models.local.catalogue import MODELS
 
@@ -66,9 +66,8 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_eight_bits_are_within_half_a_step() -> None:
     weight = np.random.default_rng(0).standard_normal((7, 100)).astype(np.float32)
-    weight[3, :64] = 0
-    q, scale = quantise(weight)
-    back = ((q.astype(np.float32) - 128) * scale[..., None]).reshape(7, -1)[:, :100]
-    steps = np.repeat(scale, 64, axis=1)[:, :100]
-    assert (np.abs(back - weight) <= steps / 2 + 1e-6).all()
-    assert (back[3, :64] == 0).all()
+    weight[3] = 0
+    matrix = quantised("some", weight)
+    back = (matrix.weight * matrix.columns).T
+    assert (np.abs(back - weight) <= matrix.columns[:, None] / 2 + 1e-6).all()
+    assert (back[3] == 0).all()

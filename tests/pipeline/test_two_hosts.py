@@ -39,7 +39,7 @@ pytestmark = pytest.mark.root
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[TwoHosts]:
+def ray_hosts() -> Iterator[TwoHosts]:
     """Both hosts with Ray, which takes some ten seconds: once for all tests."""
     if importlib.util.find_spec("ray") is None:
         needs.missing("Ray", "pip install 'voice-app[ray]'")
@@ -55,6 +55,12 @@ def hosts() -> Iterator[TwoHosts]:
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         with two_hosts.two_hosts() as made:
             yield made
+
+
+@pytest.fixture
+def hosts(ray_hosts: TwoHosts) -> TwoHosts:
+    ray_hosts.complete()
+    return ray_hosts
 
 
 @pytest.fixture

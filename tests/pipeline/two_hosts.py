@@ -22,6 +22,11 @@ import psutil
 PREFIX = "voice-app-test-"
 NEAR, FAR = "10.77.0.1", "10.77.0.2"
 RAY = f"{NEAR}:6379"
+_NODES = f"""
+import json, ray
+ray.init(address="{RAY}", configure_logging=False, log_to_driver=False)
+print(json.dumps([node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]))
+"""
 _CLONE_NEWNET = 0x40000000
 
 
@@ -135,11 +140,28 @@ class TwoHosts:
         self._ray(
             self.near, "--head", "--port=6379", f"--node-ip-address={NEAR}", "--include-dashboard=false"
         )
-        self.join()
+        self.complete()
+
+    def complete(self) -> None:
+        """Until the cluster has both hosts: on a busy machine Ray gives a node up now and then, at its start
+        or later, and then its far one is started anew."""
+        for _ in range(3):
+            if FAR in self._nodes():
+                return
+            self.lose()
+            self.join()
+        assert FAR in self._nodes(), (self._folder / "far.log").read_text()
 
     def join(self) -> None:
         """Start Ray's node on the far host."""
         self._ray(self.far, f"--address={RAY}", f"--node-ip-address={FAR}")
+
+    def _nodes(self) -> list[str]:
+        """Addresses of the nodes that Ray takes for alive, asked by a process of its own."""
+        command = ["ip", "netns", "exec", self.near, sys.executable, "-c", _NODES]
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=180)
+        assert asked.returncode == 0, asked.stderr
+        return json.loads(asked.stdout.splitlines()[-1])
 
     def lose(self) -> None:
         """End all that runs on the far host."""

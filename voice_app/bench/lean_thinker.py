@@ -19,8 +19,9 @@ from voice_app.config import PackConfig
 from voice_app.errors import VoiceAppError
 from voice_app.messages import EdgePayload, PromptIds, PromptParams, StageEvent, TurnId
 from voice_app.models.local.brain import MAX_POSITIONS, PackagedBrain
+from voice_app.models.local.brain_dense import BrainDense
 from voice_app.models.local.brain_files import BrainFiles
-from voice_app.models.local.engine_onnx import graph, rotary_table
+from voice_app.models.local.paged_attention import rotary_table
 from voice_app.models.local.prompt import Turn
 from voice_app.models.local.thinker import Thinker
 from voice_app.schedulers.base import StageInput
@@ -41,8 +42,7 @@ class LeanLoop:
     def __init__(self, files: BrainFiles, threads: int, positions: int = MAX_POSITIONS) -> None:
         self._shape = shape = files.shape
         self._table = files.embedding()
-        self._first, self._head = graph(files.first, threads), graph(files.head, threads)
-        self._between = [graph(files.between(layer), threads) for layer in range(shape.layers)]
+        self._dense = BrainDense(files, threads)
         pool = (shape.layers, shape.kv_heads, positions, shape.head_dim)
         self._keys, self._values = torch.zeros(pool), torch.zeros(pool)
         self._cosine, self._sine = (torch.from_numpy(t) for t in rotary_table(shape.rope_base, positions))
@@ -51,19 +51,24 @@ class LeanLoop:
         """`count` greedy tokens after `prompt`, and the seconds that all but the first took."""
         with torch.inference_mode():
             hidden = self._forward(prompt, 0)
-            tokens = [int(self._head(hidden[-1:])[0].argmax())]
+            tokens = [int(self._dense.logits(hidden[-1:]).argmax())]
             begun = time.perf_counter()
             for place in range(len(prompt), len(prompt) + count - 1):
-                tokens.append(int(self._head(self._forward(tokens[-1:], place))[0].argmax()))
+                tokens.append(int(self._dense.logits(self._forward(tokens[-1:], place)).argmax()))
             return tokens, time.perf_counter() - begun
+
+    def logits(self, prompt: Sequence[int], said: Sequence[int]) -> np.ndarray:
+        """float32 [len(said), vocab]: what each token of the answer `said` was picked from."""
+        with torch.inference_mode():
+            hidden = self._forward([*prompt, *said[:-1]], 0)
+            return self._dense.logits(hidden[len(prompt) - 1 :])
 
     def _forward(self, ids: Sequence[int], start: int) -> np.ndarray:
         x = self._table[np.asarray(ids)].astype(np.float32)
-        (qkv,) = self._first(x)
-        for layer, dense in enumerate(self._between):
-            x, *following = dense(x, self._attended(torch.from_numpy(qkv), layer, start))
-            qkv = following[0] if following else qkv
-        return x
+        qkv = self._dense.first(x)
+        for layer in range(self._shape.layers):
+            qkv = self._dense.between(layer, x, self._attended(torch.from_numpy(qkv), layer, start))
+        return qkv
 
     def _attended(self, qkv: torch.Tensor, layer: int, start: int) -> np.ndarray:
         rows, end, shape = len(qkv), start + len(qkv), self._shape

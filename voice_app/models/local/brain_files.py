@@ -1,8 +1,8 @@
 """The packaged brain's converted files: made once from the GGUF, then opened in well under a second.
 
 They lie in `<home>/local/smollm2-<hash>-v<version>/`: `tokenizer.json`, `embedding.npy` (float16
-[vocab, width], mapped into memory so that processes share it), and the ONNX graphs. The folder appears whole
-or not at all.
+[vocab, width], mapped into memory so that processes share it), a graph for each matrix, and `factors.npz`
+with all the small arrays. The folder appears whole or not at all.
 """
 
 import fcntl
@@ -10,7 +10,8 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import asdict
+import zipfile
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,25 @@ import numpy as np
 from voice_app.config import home
 from voice_app.errors import ModelFileError
 from voice_app.models.base import Report
-from voice_app.models.local.brain_graphs import between_graph, first_graph, head_graph
+from voice_app.models.local.brain_matrices import matrices
 from voice_app.models.local.brain_weights import BrainShape, GgufBrain
+from voice_app.models.local.integer_product import product_graph
+from voice_app.models.local.prompt import EXAMPLES, SYSTEM
 
-_VERSION = 1
+_VERSION = 2
 """Raise it when the conversion changes, so that old files are made anew."""
+_FACTORS, _COLUMNS, _GAIN, _LAST_GAIN = "factors.npz", "columns.", "gain.", "last"
+_WHO = ("user", "assistant")
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """By the name of a matrix: what its `columns` stand for, and the `gains` of its input where there are any
+    (`Matrix`). `last_gain`: of the model's last norm."""
+
+    columns: dict[str, np.ndarray]
+    gains: dict[str, np.ndarray]
+    last_gain: np.ndarray
 
 
 class BrainFiles:
@@ -36,11 +51,23 @@ class BrainFiles:
         except (OSError, ValueError, TypeError) as error:
             raise self._damaged() from error
         self.tokenizer = folder / "tokenizer.json"
-        self.head = folder / "head.onnx"
-        self.first = folder / "first.onnx"
 
-    def between(self, layer: int) -> Path:
-        return self.folder / f"between-{layer:02}.onnx"
+    def matrix(self, name: str) -> Path:
+        """The product with a matrix, as a graph."""
+        return self.folder / f"{name}.onnx"
+
+    def factors(self) -> Factors:
+        """Raises ModelFileError."""
+        try:
+            with np.load(self.folder / _FACTORS) as arrays:
+                found = dict(arrays)
+            last_gain = found.pop(_LAST_GAIN)
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+            raise self._damaged() from error
+        columns, gains = (
+            {k[len(kind) :]: v for k, v in found.items() if k.startswith(kind)} for kind in (_COLUMNS, _GAIN)
+        )
+        return Factors(columns, gains, last_gain)
 
     def embedding(self) -> np.ndarray:
         """float16 [vocab, width], read-only, mapped from the file. Raises ModelFileError."""
@@ -82,10 +109,22 @@ def _convert(gguf: Path, folder: Path, report: Report) -> None:
     brain.tokenizer().save(str(part / "tokenizer.json"))
     np.save(part / "embedding.npy", brain.tensor("token_embd.weight").astype(np.float16))
     files = BrainFiles(part)
-    files.head.write_bytes(head_graph(brain).SerializeToString())
-    files.first.write_bytes(first_graph(brain).SerializeToString())
-    layers = brain.shape.layers
-    for layer in range(layers):
-        files.between(layer).write_bytes(between_graph(brain, layer).SerializeToString())
-        report(f"converting the thinker's weights: {100 * (layer + 1) // layers} %")
+    factors = {_LAST_GAIN: brain.tensor("output_norm.weight")}
+    whole = 4 * brain.shape.layers + 1
+    for number, matrix in enumerate(matrices(brain, brain.tokenizer().encode(_example()).ids)):
+        files.matrix(matrix.name).write_bytes(product_graph(matrix.weight).SerializeToString())
+        factors[_COLUMNS + matrix.name] = matrix.columns
+        if matrix.gain is not None:
+            factors[_GAIN + matrix.name] = matrix.gain
+        report(f"converting the thinker's weights: {100 * (number + 1) // whole} %")
+    np.savez(part / _FACTORS, allow_pickle=False, **factors)
     os.replace(part, folder)
+
+
+def _example() -> str:
+    """Turns as the brain will see them."""
+    said = [
+        ("system", SYSTEM),
+        *((who, text) for turn in EXAMPLES for who, text in zip(_WHO, turn, strict=True)),
+    ]
+    return "".join(f"<|im_start|>{who}\n{text}<|im_end|>\n" for who, text in said)

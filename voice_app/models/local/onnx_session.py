@@ -16,10 +16,12 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 from voice_app.errors import ModelFileError
 
 
-def onnx_session(model: Path | bytes, threads: int, *, arena: bool = True) -> onnxruntime.InferenceSession:
+def onnx_session(
+    model: Path | bytes, threads: int, *, arena: bool = True, signed: bool = False
+) -> onnxruntime.InferenceSession:
     """Load `model`, a file or its content, for the CPU, each call on `threads` threads. `arena`: the session
-    keeps its largest call's memory for the next one; a model of many sessions does without.
-    Raises ModelFileError."""
+    keeps its largest call's memory for the next one; a model of many sessions does without. `signed`: 8-bit
+    weights stay signed on any processor. Raises ModelFileError."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -27,7 +29,7 @@ def onnx_session(model: Path | bytes, threads: int, *, arena: bool = True) -> on
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # Processors without VNNI add products of signed 8-bit weights up in 16 bits, which overflow: an 8-bit
     # model is another one there. This makes the weights unsigned on such processors; nothing overflows then.
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    options.add_session_config_entry("session.x64quantprecision", "0" if signed else "1")
     options.enable_cpu_mem_arena = arena
     options.log_severity_level = 3
     try:

@@ -8,12 +8,8 @@ bit of it.
 """
 
 import numpy as np
-from numba import config, njit
 
-from voice_app.config import home
-
-# The compiled code is kept here, since the package's own folder may be read-only.
-config.CACHE_DIR = str(home() / "local" / "numba")  # pyright: ignore[reportAttributeAccessIssue]
+from voice_app.models.local.compiled import exp, fast, highest
 
 HEAD_DIM = 64
 """Fixed at compile time, so that the loops over a head unroll into vector instructions."""
@@ -25,9 +21,6 @@ TILE = 8
 
 _HALF = HEAD_DIM // 2
 _SCALE = np.float32(HEAD_DIM**-0.5)
-_LOG2_E, _LN_2 = np.float32(1 / np.log(2)), np.float32(np.log(2))
-# Sums may be regrouped into vector lanes; infinities and NaN keep their meaning.
-_fast = njit(fastmath={"reassoc", "contract", "arcp", "nsz"}, nogil=True, cache=True)
 
 
 def scratch(group: int, positions: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -41,7 +34,14 @@ def scratch(group: int, positions: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     )
 
 
-@_fast
+def rotary_table(base: float, positions: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cosine and sine [positions, HEAD_DIM / 2] of the rotary embedding's angles."""
+    inverse = base ** (-np.arange(HEAD_DIM // 2) * 2 / HEAD_DIM)
+    angles = np.outer(np.arange(positions), inverse)
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+@fast
 def rotate_and_store(qkv, cosine, sine, heads, kv_heads, pages, slots, layer, keys, values):
     """Turn the queries of `qkv` [n, (heads + 2 · kv_heads) · 64] in place by their positions' angles
     (`cosine`, `sine` [n, 32]), and write row i's turned keys and its values to place `slots[i]` of page
@@ -60,7 +60,7 @@ def rotate_and_store(qkv, cosine, sine, heads, kv_heads, pages, slots, layer, ke
                 values[pages[row], layer, head, slots[row], i] = qkv[row, value + i]
 
 
-@_fast
+@fast
 def attend(
     qkv, heads, kv_heads, firsts, starts, counts, tables, layer, keys, values, queries, scores, sums, out
 ):
@@ -87,7 +87,7 @@ def attend(
                     out[row + r // group, at : at + HEAD_DIM] = sums[r]
 
 
-@_fast
+@fast
 def _gather(qkv, row, rows, group, kv_head, queries):
     """The scaled queries of `rows` rows that look at one KV head, one after the other."""
     for r in range(rows * group):
@@ -96,7 +96,7 @@ def _gather(qkv, row, rows, group, kv_head, queries):
             queries[r, i] = qkv[row + r // group, at + i] * _SCALE
 
 
-@_fast
+@fast
 def _score(rows, end, kv_head, table, layer, keys, queries, scores):
     """Products of the queries with whole pages of keys, four keys at a time."""
     for first in range(0, end, PAGE_SIZE):
@@ -114,15 +114,13 @@ def _score(rows, end, kv_head, table, layer, keys, queries, scores):
                 scores[r, at], scores[r, at + 1], scores[r, at + 2], scores[r, at + 3] = a, b, c, d
 
 
-@_fast
+@fast
 def _softmax(scores, length):
     """In place over the first `length` scores; the others become 0."""
-    best = np.float32(-np.inf)
-    for p in range(length):
-        best = max(best, scores[p])
+    best = highest(scores[:length])
     total = np.float32(0)
     for p in range(length):
-        weight = _exp(scores[p] - best)
+        weight = exp(scores[p] - best)
         scores[p] = weight
         total += weight
     share = np.float32(1) / total
@@ -132,24 +130,7 @@ def _softmax(scores, length):
         scores[p] = 0
 
 
-@_fast
-def _exp(x):
-    """e^x for x ≤ 0 within 3e-6, in operations that the compiler turns into vectors (its own `exp` takes
-    four times as long): 2^n by the bits of a float, the rest by Taylor's series of 2^f, |f| ≤ 1/2."""
-    t = max(x * _LOG2_E, np.float32(-126))
-    n = np.floor(t + np.float32(0.5))
-    z = (t - n) * _LN_2
-    y = np.float32(1 / 720)
-    y = y * z + np.float32(1 / 120)
-    y = y * z + np.float32(1 / 24)
-    y = y * z + np.float32(1 / 6)
-    y = y * z + np.float32(0.5)
-    y = y * z + np.float32(1)
-    y = y * z + np.float32(1)
-    return y * np.int32((np.int32(n) + np.int32(127)) * np.int32(1 << 23)).view(np.float32)
-
-
-@_fast
+@fast
 def _weigh(rows, end, kv_head, table, layer, values, scores, sums):
     """sums[r] = the values weighed by scores[r], four values at a time."""
     for r in range(rows):
