@@ -23,13 +23,11 @@ from voice_app.server.settings import ServerSettings, TalkSettings
 
 OTHER = m.TurnId("sess_2", "turn")
 """Another talk's turn."""
-LATE_MS = 20
-"""The resampler keeps the first samples for itself: a packet completes the frame before it."""
 
 
 def starts(t: VirtualTalk, spoke_until: float) -> list[int]:
     """After how much silence (ms), in whole frames, work began."""
-    return [round((at - spoke_until) * 1000) - LATE_MS for at, _ in t.requests if at > spoke_until]
+    return [round((at - spoke_until) * 1000) for at, _ in t.requests if at > spoke_until]
 
 
 # ------------------------------------------------------------------------------------------- when it starts
@@ -79,7 +77,7 @@ def test_another_s_turn_that_was_cut_short_may_still_be_in_a_call():
     t.speak(1)
     spoke_until = t.now
     occupancy.enter(OTHER)
-    occupancy.leave(OTHER, t.now + (LATE_MS + 110) / 1000 - SETTLES_S)
+    occupancy.leave(OTHER, t.now + 0.11 - SETTLES_S)
     t.silence(1)
     assert starts(t, spoke_until) == [120]
 
@@ -130,7 +128,7 @@ def test_where_packets_stay_away_it_starts_as_early(idle: bool):
     spoke_until = t.now
     t.wait(2)
     [(at, _)] = t.requests
-    assert at - spoke_until == pytest.approx((0.24 if idle else 0.4) + LATE_MS / 1000, abs=0.002)
+    assert at - spoke_until == pytest.approx((0.24 if idle else 0.4), abs=0.002)
 
 
 def test_what_was_too_soon_is_due_when_packets_stay_away():
@@ -140,12 +138,12 @@ def test_what_was_too_soon_is_due_when_packets_stay_away():
     t.update(audio={"input": {"turn_detection": {"silence_duration_ms": 1500}}})
     occupancy.enter(OTHER)
     t.speak(1)
-    t.silence((LATE_MS + 100) / 1000)
+    t.silence(0.1)
     last = t.now
     occupancy.done(OTHER)
     t.wait(1)
     [(at, _)] = t.requests
-    assert at - last == pytest.approx(0.2 + LATE_MS / 1000, abs=0.002), "so long they count as late"
+    assert at - last == pytest.approx(0.2, abs=0.002), "so long they count as late"
 
 
 def test_a_sound_over_a_reply_is_judged_when_it_ever_was():

@@ -29,7 +29,8 @@ _TIME = re.compile(
     r"(?: in (?P<place>.+))?"
 )
 _DATE = re.compile(
-    r"(?:what is |what |the )?(?:the |today's |day's |current )*date(?: is it| is| of)?(?: today)?|what is today"
+    r"(?:what is |what |the )?(?:the |today's |day's |current )*date(?: is it| is| of)?(?: today)?"
+    r"|what is today"
     rf"|{_ASK} date (?:is it|is|it is|do we have)(?: today)?"
 )
 _DAY = re.compile(

@@ -3,17 +3,23 @@
 A cut depends on the text alone and never on how it came in pieces: the text is read from the left, a place
 is decided once the few characters it depends on are there, and no later place is looked at before. The
 first clause may be short, for an early start; later ones are longer and sound better, since the voice is
-ahead of the ear by then.
+ahead of the ear by then. The first few words of a reply may be spoken before their clause is whole.
 """
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from voice_app.models.local.clause_ends import COMMAS, LOOK, OPENERS, ending, may_part, needs_next, plain_ends
 
 _WORD = re.compile(r"\S+")
 _LIST_NUMBER = re.compile(r"\d{1,3}[.)]")
 _FENCE = ("```", "~~~")
+_PLAIN_WORDS = re.compile(r"\s*[A-Za-z]['a-z]*(?: [a-z]['a-z]*)+ ")
+"""With the space that shows that the last of them is whole."""
+_OPENING, _OPENING_MOST = 10, 30
+"""Least characters of an opening, and most with the word after it: less than any clause has that is cut
+without punctuation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,15 @@ class Clause:
     @property
     def end(self) -> int:
         return self.start + len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A reply's first words, `end` characters long, known together with the word that follows them: `text` is
+    both. How they are spoken depends on little more."""
+
+    text: str
+    end: int
 
 
 class ClauseCutter:
@@ -84,6 +99,18 @@ class ClauseCutter:
             self._looked = True
             self._found = self._find()
         return self._found
+
+    def opening(self) -> Opening | None:
+        """The reply's first words, while no clause was taken, where they are plain ones."""
+        plain = _PLAIN_WORDS.match(self._rest) if self._start == 0 else None
+        if plain is None:
+            return None
+        first, *others = _WORD.finditer(plain.group())
+        for word, following in pairwise([first, *others]):
+            if word.end() - first.start() >= _OPENING:
+                fits = following.end() - first.start() <= _OPENING_MOST
+                return Opening(self._rest[: following.end()], word.end()) if fits else None
+        return None
 
     def take(self) -> Clause:
         """The next clause, which `peek` has shown to be there."""

@@ -4,6 +4,10 @@ It speaks the text of the tokens and does not look at their vectors. A clause is
 whole: spoken form → phonemes → acoustic half. Each clause is one segment, decoded by itself; a turn's first
 clause comes in two steps, so that its first sound need not wait for all its frames (28 instead
 of 37 ms after its text, median of 40 answers).
+
+A reply's opening, its first few words, does not even wait for its clause: it is spoken together with the word
+that follows, up to that word, and when the clause is whole, that is spoken from the same word on. What opens
+is decided by the text alone, so a reply sounds the same however it comes.
 """
 
 import codecs
@@ -56,16 +60,25 @@ class _Talk:
     unused: int = 0
     """Payloads fed and not yet reported as consumed."""
     saying: "_Saying | None" = None
-    """The clause of which a part was given."""
+    """The clause or the opening of which a part was given."""
+    opened: int | None = None
+    """Characters that the opening has spoken; 0: there was none. None: that is not known yet."""
 
 
 @dataclass(slots=True, eq=False)
 class _Saying:
-    """A clause under way. `marks` count from its first frame."""
+    """A clause under way, or an opening: the frames from `given` to `end`. `marks` count from the utterance's
+    first."""
 
     utterance: Utterance
     marks: list[FrameMark]
-    given: int = 0
+    given: int
+    end: int
+    opens: bool = False
+
+    def frame(self, chars: int) -> int:
+        """The frame at which the text up to `chars` is over."""
+        return max((mark.frame for mark in self.marks if mark.chars <= chars), default=0)
 
 
 class TalkerAr(NothingToPark):
@@ -128,7 +141,11 @@ class TalkerAr(NothingToPark):
         pass
 
     def _can_speak(self, talk: _Talk) -> bool:
-        return talk.saying is not None or (talk.speaker is not None and talk.cutter.peek() is not None)
+        if talk.saying is not None:
+            return True
+        if talk.speaker is None:
+            return False
+        return talk.cutter.peek() is not None or (talk.opened is None and talk.cutter.opening() is not None)
 
     def _advance(self, talk: _Talk, speak: bool) -> TalkerOutput:
         consumed, talk.unused = talk.unused, 0
@@ -150,17 +167,17 @@ class TalkerAr(NothingToPark):
         return CodeFrames(rows, segment_end=True, last=True, marks=marks)
 
     def _say_on(self, talk: _Talk, speaker: int) -> CodeFrames | None:
-        """The next frames: the rest of the clause under way, else of the next; None if it is not spoken."""
-        saying = talk.saying or self.begin(talk.cutter.take(), talk.speed, speaker)
+        """The next frames: of what is under way, else of the next; None if it is not spoken."""
+        saying = talk.saying or self._next(talk, speaker)
         if saying is None:
             return None
-        start, end = saying.given, len(saying.utterance)
+        start, end = saying.given, saying.end
         if talk.frames == 0:
             end = min(end, _FIRST_PART)
         if talk.frames_left is not None:
             end = min(end, start + talk.frames_left)
             talk.frames_left -= end - start
-        over = end == len(saying.utterance)
+        over = end == saying.end
         marks = tuple(
             FrameMark(mark.chars, talk.frames + mark.frame - start)
             for mark in saying.marks
@@ -169,7 +186,25 @@ class TalkerAr(NothingToPark):
         talk.frames += end - start
         saying.given = end
         talk.saying = None if over else saying
-        return CodeFrames(saying.utterance.frames(start, end), segment_end=over, marks=marks)
+        return CodeFrames(
+            saying.utterance.frames(start, end), segment_end=over and not saying.opens, marks=marks
+        )
+
+    def _next(self, talk: _Talk, speaker: int) -> _Saying | None:
+        """The reply's opening or its next clause, timed."""
+        if talk.opened is None:
+            opening = talk.cutter.opening()
+            talk.opened = opening.end if opening else 0
+            if opening:
+                saying = self.begin(Clause(opening.text, 0, pause=""), talk.speed, speaker)
+                assert saying is not None
+                saying.end, saying.opens = saying.frame(opening.end), True
+                return saying
+        saying = self.begin(talk.cutter.take(), talk.speed, speaker)
+        if saying is not None and talk.opened:
+            saying.given = saying.frame(talk.opened)
+            talk.opened = 0
+        return saying
 
     def begin(self, clause: Clause, speed: float, speaker: int) -> _Saying | None:
         """The clause, timed; None if nothing in it is spoken."""
@@ -183,7 +218,7 @@ class TalkerAr(NothingToPark):
         utterance = self._acoustic.speak(phonemes, edges, speed, speaker)
         ends = utterance.ends
         marks = [FrameMark(chars, int(ends[phonemes.last[i]])) for i, chars in _word_ends(clause, words)]
-        return _Saying(utterance, marks)
+        return _Saying(utterance, marks, 0, len(utterance))
 
 
 def _edges(written: str, unwritten: str) -> Edges:

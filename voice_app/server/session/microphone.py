@@ -18,24 +18,27 @@ _SPEECH, _HUSHED, _SILENCE = Frame(0), Frame(0, hushed=True), Frame(FRAME_MS)
 
 
 class Microphone:
-    """Positions are ms since the session's first sample. With turn detection off, nothing is judged."""
+    """Positions are ms since the session's first sample. With turn detection off, nothing is judged.
+
+    What is kept for the models is resampled well, which takes until some milliseconds after it was heard;
+    what is judged, quickly."""
 
     def __init__(self, config: AudioInput, make_detector: Callable[[float], SpeechDetector]) -> None:
         self._make_detector = make_detector
         self._config = config
-        self._stream = sound.EarStream(config.format)
         self._detector = self._new_detector()
         self._hush = Hush()
         self._sound = bytearray()
         self._base = 0
         """Position of the first sample kept, in samples."""
-        self._framed = 0
-        """Up to where frames were judged, in samples."""
+        self._unjudged = bytearray()
+        """Less than a frame of the quick sound."""
+        self._begin()
 
     @property
     def position_ms(self) -> int:
         """How much was heard in this session."""
-        return self._end // PER_MS
+        return self._heard // PER_MS
 
     @property
     def kept_from_ms(self) -> int:
@@ -52,7 +55,9 @@ class Microphone:
     def configure(self, config: AudioInput) -> None:
         """The session's configuration changed."""
         if config.format != self._config.format:
-            self._stream = sound.EarStream(config.format)
+            self.flush()
+            self._config = config
+            self._begin()
         before, now = _threshold(self._config), _threshold(config)
         self._config = config
         # Any other change leaves the detector what it has learnt of the room and of a sound in progress.
@@ -62,6 +67,15 @@ class Microphone:
                 self.skip()
             self._detector = self._new_detector()
 
+    def _begin(self) -> None:
+        """A new stream of sound."""
+        audio_format = self._config.format
+        self._stream = sound.EarStream(audio_format)
+        self._quick = sound.EarStream(audio_format, quick=True)
+        self._unjudged += bytes(2 * sound.QUICK_LEAD)
+        self._heard = self._end
+        """Position up to which quick sound has come, in samples."""
+
     def _new_detector(self) -> SpeechDetector | None:
         threshold = _threshold(self._config)
         return None if threshold is None else self._make_detector(threshold)
@@ -70,13 +84,16 @@ class Microphone:
         """More sound in the client's format; what each whole frame of it is. The first one of a silence adds
         what the detector's overhang hid before."""
         self._sound += self._stream.feed(data).tobytes()
+        quick = self._quick.feed(data)
+        self._heard += len(quick)
         detector = self._detector
         if detector is None:
             return []
+        self._unjudged += quick.tobytes()
         judged: list[Frame] = []
-        start = (self._framed - self._base) * 2
-        while (end := start + _FRAME_BYTES) <= len(self._sound):
-            frame = bytes(self._sound[start:end])
+        start = 0
+        while (end := start + _FRAME_BYTES) <= len(self._unjudged):
+            frame = bytes(self._unjudged[start:end])
             hushed = self._hush.judge(frame)
             if detector.is_speech(frame):
                 judged.append(_HUSHED if hushed else _SPEECH)
@@ -84,20 +101,22 @@ class Microphone:
                 hidden_ms = detector.overhang_ms
                 judged.append(Frame(FRAME_MS + hidden_ms) if hidden_ms else _SILENCE)
             start = end
-        self._framed += len(judged) * FRAME_SAMPLES
+        del self._unjudged[:start]
         return judged
 
     def flush(self) -> None:
-        """Take in what the resampler still holds: the client says that its sound ends here."""
+        """Take in what the resamplers still hold: the client says that its sound ends here."""
         self._sound += self._stream.flush().tobytes()
-        self._stream = sound.EarStream(self._config.format)
+        if self.listening:
+            self._unjudged += self._quick.flush().tobytes()
+        self._begin()
 
     def skip(self) -> None:
         """Judge nothing of what was heard so far."""
-        self._framed = self._end
+        self._unjudged.clear()
 
     def cut(self, start_ms: int, end_ms: int) -> np.ndarray:
-        """[n] int16 at 16 kHz: the sound between two positions, as far as it is kept."""
+        """[n] int16 at 16 kHz: the sound between two positions, as far as it is kept already and still."""
         first = max(0, start_ms * PER_MS - self._base)
         last = max(first, end_ms * PER_MS - self._base)
         return np.frombuffer(bytes(self._sound[first * 2 : last * 2]), "<i2")
