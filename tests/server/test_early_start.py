@@ -23,6 +23,8 @@ from voice_app.server.settings import ServerSettings, TalkSettings
 
 OTHER = m.TurnId("sess_2", "turn")
 """Another talk's turn."""
+PACKET_S = 0.02
+"""Its sound may come so much later than it was made."""
 
 
 def starts(t: VirtualTalk, spoke_until: float) -> list[int]:
@@ -44,7 +46,7 @@ def test_work_starts_early_when_nobody_else_waits():
     assert t.last("response.done")["response"]["status"] == "completed"
 
 
-@pytest.mark.parametrize(("free_after_ms", "started"), [(60, 80), (120, 120), (140, 140), (400, 160)])
+@pytest.mark.parametrize(("free_after_ms", "started"), [(60, 80), (100, 120), (120, 140), (400, 160)])
 def test_while_another_s_turn_is_worked_on_it_starts_as_late_as_ever(free_after_ms: int, started: int):
     """But at once when that turn is done."""
     occupancy = Occupancy()
@@ -128,7 +130,7 @@ def test_where_packets_stay_away_it_starts_as_early(idle: bool):
     spoke_until = t.now
     t.wait(2)
     [(at, _)] = t.requests
-    assert at - spoke_until == pytest.approx((0.24 if idle else 0.4), abs=0.002)
+    assert at - spoke_until == pytest.approx((0.24 if idle else 0.4) + PACKET_S, abs=0.002)
 
 
 def test_what_was_too_soon_is_due_when_packets_stay_away():
@@ -143,7 +145,7 @@ def test_what_was_too_soon_is_due_when_packets_stay_away():
     occupancy.done(OTHER)
     t.wait(1)
     [(at, _)] = t.requests
-    assert at - last == pytest.approx(0.2, abs=0.002), "so long they count as late"
+    assert at - last == pytest.approx(0.2 + PACKET_S, abs=0.002), "so long they count as late"
 
 
 def test_a_sound_over_a_reply_is_judged_when_it_ever_was():

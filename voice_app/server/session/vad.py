@@ -26,7 +26,7 @@ HUSH_POWER = 10**-2.6
 """Of the speech before: 26 dB less. Measured over 47 recordings: with 24 to 26 dB the work begins 60 ms after
 the last sound, 80 ms before the detector says silence, in vain about once a turn more; with 20 dB it begins
 no sooner, with 30 dB hardly ever in noise."""
-HUSH_FRAMES = 3
+HUSH_FRAMES = 2
 _DECAY = 10**-0.015
 """The level of the speech before is forgotten by 0.15 dB a frame, 7.5 dB a second."""
 
