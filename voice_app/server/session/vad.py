@@ -26,8 +26,8 @@ HUSH_POWER = 10**-2.6
 """Of the speech before: 26 dB less. Measured over 47 recordings: with 20 dB the work begins no sooner, with
 30 dB hardly ever in noise."""
 HUSH_FRAMES = 2
-"""Over the same 47, the work begins 40 ms after the last sound, where the detector says silence after 120, and
-1.5 times a turn in vain; with 3 frames after 60 ms, and 0.7 times."""
+"""Over the same 47, the work begins 40 ms after the last sound, where the detector says silence after 120,
+and 1.5 times a turn in vain; with 3 frames after 60 ms, and 0.7 times."""
 _DECAY = 10**-0.015
 """The level of the speech before is forgotten by 0.15 dB a frame, 7.5 dB a second."""
 
