@@ -32,8 +32,9 @@ from voice_app.errors import VoiceAppError
 STOP_S = 0.2
 QUESTIONS = ("fact-1", "fact-3", "fact-4", "fact-5", "fact-6", "fact-7", "fact-9", "chit-chat-2")
 """Answered by the language model in every system, and spoken without a pause that could end the turn."""
-TURNS = {1: 3, 4: 2, 8: 2}
+TURNS = {1: 3, 2: 2, 4: 2, 6: 2, 8: 2, 12: 2}
 """Talks at once: turns of each talk in a round."""
+TALKS = (1, 4, 8)
 INTERRUPTIONS = 3
 """Of each system, in a round."""
 
@@ -44,7 +45,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--talks", type=int, nargs="+", choices=[*TURNS], default=[*TURNS], help="talks at once"
+        "--talks", type=int, nargs="+", choices=[*TURNS], default=[*TALKS], help="talks at once"
     )
     parser.add_argument("--json", metavar="FILE", help="keep the figures")
     parser.add_argument("--without-default", action="store_true", help="leave pipecat's defaults out")
