@@ -75,7 +75,8 @@ class Asking:
             made = {stage: some[done[stage] :] for stage, some in calls.items()}
             ruled = result.text == SORRY or not any(call.amounts[-1] for call in made[Stage.THINKER])
             tokens = usage.output_tokens + ends_alone(result.text, ruled=ruled)
-            shape = _shape(question, made, _clause_ends(self.talks, result, tokens), self._calls.words)
+            clauses = _clauses(self.talks, result, tokens, made[Stage.TALKER_AR])
+            shape = _shape(question, made, clauses, self._calls.words)
             shape = msgspec.structs.replace(
                 shape,
                 asked=usage.prompt_tokens - before,
@@ -128,19 +129,14 @@ def pack_of(talks: OneThread, shapes: Sequence[Shape]) -> Pack:
 
 
 def _shape(
-    question: questions.Question, calls: Mapping[Stage, Sequence[Call]], ends: Sequence[int], words: int
+    question: questions.Question,
+    calls: Mapping[Stage, Sequence[Call]],
+    clauses: tuple[Clause, ...],
+    words: int,
 ) -> Shape:
-    """`calls`: those of its turn, which was alone. `ends`: for each clause, the tokens after which it is
-    whole; `words`: tokens of the question's."""
-    lengths = [round(call.amounts[1]) for call in calls[Stage.TALKER_AR] if call.amounts[0]]
+    """`calls`: those of its turn, which was alone. `words`: tokens of the question's."""
     hears = [Hearing(*call.amounts) for call in calls[Stage.AUDIO_ENCODER] if any(call.amounts)]
-    return msgspec.structs.replace(
-        heard(question),
-        # What is not spoken comes last: a space.
-        clauses=tuple(Clause(end, frames) for end, frames in zip(ends, lengths, strict=False)),
-        heard=words,
-        hears=tuple(hears),
-    )
+    return msgspec.structs.replace(heard(question), clauses=clauses, heard=words, hears=tuple(hears))
 
 
 def _passed(calls: Sequence[Call], tokens: int) -> tuple[int, ...]:
@@ -162,28 +158,56 @@ def packets(sound: np.ndarray) -> int:
 
 
 def frames_of(sound: np.ndarray) -> tuple[Stretch, ...]:
-    """What the server's voice detector says of [n] float32 at 24 kHz, with the callers' noise, from its first
-    packet on to well beyond its last."""
+    """What the server's voice detector says of [n] float32 at 24 kHz, with the callers' noise, as each packet
+    comes: from its first on to well beyond its last."""
     before, after = (callers.silence(seconds) for seconds in (BEFORE_S, AFTER_S))
     whole = np.concatenate([before, sound, np.zeros(-len(sound) % _PACKET, np.float32), after])
     noise = np.random.default_rng(0).normal(0, NOISE, len(whole))
     pcm = audio.to_pcm16((whole + noise).astype(np.float32))
     microphone = Microphone(AudioInput(), WebRtcDetector)
-    # A packet completes a frame, but for the first ones, which the resampler keeps for itself.
+    # Each packet completes its own frame.
     said = [list(microphone.hear(pcm[at : at + 2 * _PACKET])) for at in range(0, len(pcm), 2 * _PACKET)]
     frames = ((some[0].silent_ms, some[0].hushed) for some in said[packets(before) :])
     return tuple(Stretch(len(list(some)), *what) for what, some in groupby(frames))
 
 
-def _clause_ends(talks: OneThread, result: Result, last: int) -> list[int]:
-    """For each clause the tokens after which it is whole; `last`: after which the text is over."""
+def _clauses(talks: OneThread, result: Result, last: int, calls: Sequence[Call]) -> tuple[Clause, ...]:
+    """The answer's opening, if it has one, and its clauses. `last`: tokens after which the text is over;
+    `calls`: the talker's, which had no other turn."""
+    opens, ends = _ends(talks, result, last)
+    clauses: list[Clause] = []
+    # What is not spoken comes last: a space.
+    for tokens, (frames, given) in zip(ends, _utterances(calls), strict=False):
+        first = opens and not clauses
+        clauses.append(Clause(tokens, frames, end=given) if first else Clause(tokens, frames, frames - given))
+    return tuple(clauses)
+
+
+def _utterances(calls: Sequence[Call]) -> list[tuple[int, int]]:
+    """Of each that the talker has begun, one after the other: (its frames, how many of them it gave)."""
+    found: list[tuple[int, int]] = []
+    for call in calls:
+        begun, frames, made = map(round, call.amounts)
+        if begun:
+            found.append((frames, made))
+        elif made:
+            frames, given = found[-1]
+            found[-1] = (frames, given + made)
+    return found
+
+
+def _ends(talks: OneThread, result: Result, last: int) -> tuple[bool, list[int]]:
+    """(Whether the answer has an opening, the tokens after which that is there and each clause is whole)."""
     tokens, cutter = cast(TokenDecoder, talks.runners[Stage.DECODE]), ClauseCutter()
+    opening: list[int] = []
     ends: list[int] = []
     for number, token in enumerate(result.token_ids, 1):
         cutter.push(tokens.token_bytes(token).decode(errors="replace"))
+        if not opening and cutter.opening() is not None:
+            opening.append(number)
         ends += [number] * _taken(cutter)
     cutter.finish()
-    return ends + [last] * _taken(cutter)
+    return bool(opening), [*opening, *ends, *[last] * _taken(cutter)]
 
 
 def _taken(cutter: ClauseCutter) -> int:

@@ -14,8 +14,10 @@ from load.simulation.costs import Line
 from load.simulation.shapes import Hearing
 from voice_app import messages as m
 from voice_app.messages import Stage
+from voice_app.models.local.acoustic import AcousticModel, Edges, Utterance
 from voice_app.models.local.engine import Chunk
 from voice_app.models.local.engine_onnx import OnnxEngine
+from voice_app.models.local.phonemes import Phonemes
 from voice_app.models.local.whisper import Whisper
 from voice_app.models.local.whisper_decoder import WhisperDecoder, Written
 from voice_app.schedulers.base import (
@@ -55,13 +57,17 @@ class Call(msgspec.Struct, frozen=True):
 @dataclass(slots=True)
 class _Work:
     """What the models did in one call. `rows` in `passes` of the brain, of so many `chunks`; `judged`: rows
-    of which it was asked what is likely next."""
+    of which it was asked what is likely next. `begun`: utterances of the voice's, of `whole` frames together;
+    `made`: frames, of those and of earlier ones."""
 
     passes: int = 0
     chunks: int = 0
     rows: int = 0
     judged: int = 0
     hearing: Hearing = field(default_factory=Hearing)
+    begun: int = 0
+    whole: int = 0
+    made: int = 0
 
 
 @dataclass(slots=True)
@@ -75,8 +81,6 @@ class Calls:
     """Tokens of the thinker's that the last recording turned out to hold."""
     _work: _Work = field(default_factory=_Work)
     """Since a call began."""
-    _speaking: dict[int, int] = field(default_factory=dict)
-    """Turns whose clause under way was given in part, and by which of the talker's calls."""
 
     def clear(self) -> None:
         self.assembled_s.clear()
@@ -122,9 +126,10 @@ class Calls:
         vars(runner)["assemble"] = timed
 
     def count_work(self) -> None:
-        """Let the brains and recognisers of this process tell what they do."""
+        """Let the brains, recognisers and voices of this process tell what they do."""
         judge, forward = OnnxEngine.logits, OnnxEngine.forward
         features, write = Whisper.features, WhisperDecoder.write
+        speak, latents = AcousticModel.speak, AcousticModel.latents
 
         def judged(engine: OnnxEngine, hidden: np.ndarray) -> np.ndarray:
             self._work.judged += len(hidden)
@@ -149,10 +154,24 @@ class Calls:
             self._hear(writes=1, written_s=len(encoded) / WHISPER_HZ, passes=len(text.ids) + 1 - right)
             return text
 
+        def spoken(
+            voice: AcousticModel, phonemes: Phonemes, edges: Edges, speed: float, speaker: int = 0
+        ) -> Utterance:
+            utterance = speak(voice, phonemes, edges, speed, speaker)
+            self._work.begun += 1
+            self._work.whole += len(utterance)
+            return utterance
+
+        def voiced(voice: AcousticModel, noisy: np.ndarray, start: int, end: int, speaker: int) -> np.ndarray:
+            self._work.made += end - start
+            return latents(voice, noisy, start, end, speaker)
+
         type.__setattr__(OnnxEngine, "logits", judged)
         type.__setattr__(OnnxEngine, "forward", passed)
         type.__setattr__(Whisper, "features", encoded)
         type.__setattr__(WhisperDecoder, "write", written)
+        type.__setattr__(AcousticModel, "speak", spoken)
+        type.__setattr__(AcousticModel, "latents", voiced)
 
     def _hear(self, **did: float) -> None:
         self._work.hearing = msgspec.structs.replace(self._work.hearing, **did)
@@ -181,27 +200,8 @@ class Calls:
         decodes = work.chunks - len(prompts)
         return work.passes, decodes, work.rows - decodes - prefilled, prefilled, work.judged
 
-    def _spoken(self, states: Sequence[Any], results: Sequence[Any]) -> tuple[float, ...]:
-        """Of a clause that is given in two parts its length is known with the second: filled in then."""
-        begun = whole = frames = 0
-        for state, result in zip(states, results, strict=True):
-            if result.frames is None or not len(result.frames.frames):
-                continue
-            made = len(result.frames.frames)
-            frames += made
-            earlier = self._speaking.pop(id(state), None)
-            if earlier is None:
-                begun, whole = begun + 1, whole + made
-            else:
-                self._lengthen(earlier, made)
-            if not result.frames.segment_end:
-                self._speaking[id(state)] = len(self.by_stage[Stage.TALKER_AR])
-        return begun, whole, frames
-
-    def _lengthen(self, place: int, frames: int) -> None:
-        calls = self.by_stage[Stage.TALKER_AR]
-        begun, whole, made = calls[place].amounts
-        calls[place] = msgspec.structs.replace(calls[place], amounts=(begun, whole + frames, made))
+    def _spoken(self, _: Sequence[Any], __: Sequence[Any]) -> tuple[float, ...]:
+        return self._work.begun, self._work.whole, self._work.made
 
 
 def _alike(ids: Sequence[int], draft: Sequence[int]) -> int:

@@ -33,7 +33,8 @@ class Costs(Protocol):
         ...
 
     def talker(self, states: int, begun: int, whole: int, frames: int) -> float:
-        """One step for `states`: `begun` clauses of `whole` frames are begun, and `frames` are made."""
+        """One step for `states`: `begun` clauses and openings of `whole` frames are begun, and `frames` are
+        made."""
         ...
 
     def code2wav(self, windows: int, frames: int) -> float:

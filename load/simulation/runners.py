@@ -247,7 +247,8 @@ class Decoder(_Silent):
 
 @dataclass(slots=True, eq=False)
 class _Voice:
-    """One turn's. `fed`: tokens; `spoken`: clauses that are over; `given`: frames of the next one."""
+    """One turn's. `fed`: tokens; `spoken`: clauses that are over; `given`: the frame up to which the next one
+    was given, None: it has not begun."""
 
     shape: Shape
     prompted: bool = False
@@ -255,7 +256,7 @@ class _Voice:
     unused: int = 0
     text_over: bool = False
     spoken: int = 0
-    given: int = 0
+    given: int | None = None
     frames: int = 0
 
 
@@ -284,7 +285,7 @@ class _Talker(NothingToPark, _Silent):
 
 class ClauseTalker(_Talker):
     """A `TalkerRunner` that speaks clause by clause, as the local pack's does: in a step one clause of the
-    turn that has spoken least, the first clause of a turn in two parts."""
+    turn that has spoken least, a turn's opening, or its first clause without one, in two parts."""
 
     FIRST_PART = 32
 
@@ -296,28 +297,30 @@ class ClauseTalker(_Talker):
     def step(self, states: Sequence[object]) -> list[TalkerOutput]:
         voices = [_voice(state) for state in states]
         able = filter(self._can_speak, voices)
-        chosen = min(able, key=lambda voice: (voice.given == 0, voice.frames), default=None)
+        chosen = min(able, key=lambda voice: (voice.given is None, voice.frames), default=None)
         return [self._advance(voice, voice is chosen) for voice in voices]
 
     def _can_speak(self, voice: _Voice) -> bool:
         clauses = voice.shape.clauses
         if not voice.prompted or voice.spoken == len(clauses):
             return False
-        return voice.given > 0 or voice.text_over or voice.fed >= clauses[voice.spoken].tokens
+        return voice.given is not None or voice.text_over or voice.fed >= clauses[voice.spoken].tokens
 
     def _advance(self, voice: _Voice, speak: bool) -> TalkerOutput:
         consumed, voice.unused = voice.unused, 0
         frames = None
         if speak:
             clause = voice.shape.clauses[voice.spoken]
-            end = min(clause.frames, self.FIRST_PART) if voice.frames == 0 else clause.frames
-            made = end - voice.given
-            begun = 0 if voice.given else clause.frames
-            self.meter.seconds += self.costs.talker(1, int(begun > 0), begun, made)
+            begins = voice.given is None
+            start = clause.start if voice.given is None else voice.given
+            end = min(clause.over, self.FIRST_PART) if voice.frames == 0 else clause.over
+            made = end - start
+            self.meter.seconds += self.costs.talker(1, int(begins), begins * clause.frames, made)
             voice.frames += made
-            over = end == clause.frames
-            voice.given, voice.spoken = (0, voice.spoken + 1) if over else (end, voice.spoken)
-            frames = m.CodeFrames(np.zeros((made, 1), np.float32), segment_end=over)
+            over = end == clause.over
+            voice.given, voice.spoken = (None, voice.spoken + 1) if over else (end, voice.spoken)
+            whole = over and clause.end is None
+            frames = m.CodeFrames(np.zeros((made, 1), np.float32), segment_end=whole)
         if voice.text_over and voice.spoken == len(voice.shape.clauses) and voice.prompted:
             rows = frames.frames if frames else np.zeros((0, 1), np.float32)
             return TalkerOutput(m.CodeFrames(rows, segment_end=True, last=True), consumed, done=True)

@@ -4,10 +4,24 @@ import msgspec
 
 
 class Clause(msgspec.Struct, frozen=True):
-    """Can be spoken once `tokens` of the answer's are there, in `frames` frames."""
+    """Can be spoken once `tokens` of the answer's are there: an utterance of `frames` frames, of which those
+    from `start` on are given. Up to `end` where it is an answer's opening, whose sound the first clause goes
+    on with; a clause has none."""
 
     tokens: int
     frames: int
+    start: int = 0
+    end: int | None = None
+
+    @property
+    def over(self) -> int:
+        """The frame up to which it is given."""
+        return self.frames if self.end is None else self.end
+
+    @property
+    def given(self) -> int:
+        """So many frames."""
+        return self.over - self.start
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -35,9 +49,10 @@ class Shape(msgspec.Struct, frozen=True):
     adds; `tokens`: of the answer, with the one that ends it. `ruled`: a rule gives them, and the model is not
     asked which it finds likely. `question`: turns of one name have the same words and the same answer, so
     that the prefix cache finds them again; "": words that nobody has said before. `later`: not the first of
-    its talk. `listened`: what the voice detector says of its frames, from the first word on to beyond the
-    last. `hears`: the recogniser's calls for it. `passed`: rows of the pass that each token of the answer but
-    the first took in a step of its own; 0: its row had been computed ahead. What is empty is not known."""
+    its talk. `listened`: what the voice detector says as each packet comes, from the first word on to
+    beyond the last. `hears`: the recogniser's calls for it. `passed`: rows of the pass that each token of the
+    answer but the first took in a step of its own; 0: its row had been computed ahead. What is empty is not
+    known."""
 
     speech_s: float
     asked: int
@@ -53,7 +68,7 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def frames(self) -> int:
-        return sum(clause.frames for clause in self.clauses)
+        return sum(clause.given for clause in self.clauses)
 
 
 class Pack(msgspec.Struct, frozen=True):

@@ -1,18 +1,29 @@
 """What is noted of the local pack's calls, and the lines through them."""
 
-import pytest
+from dataclasses import dataclass
 
-from load.question_shapes import Asking, pool
+import numpy as np
+import pytest
+import talker_calls
+from test_simulation import PACK
+
+from load.question_shapes import AFTER_S, Asking, frames_of, packets, pool
+from load.simulation.listening import PACKET_S
+from load.simulation.runners import ClauseTalker
 from load.simulation.shapes import Shape
 from load.stage_calls import Call, Calls, line
+from voice_app.bench import callers
 from voice_app.bench.one_thread import OneThread
 from voice_app.config import PackConfig
+from voice_app.messages import Stage
 from voice_app.models import registry
+from voice_app.models.local.acoustic import AcousticModel
 from voice_app.models.local.draft import ROWS
 from voice_app.models.local.engine_onnx import OnnxEngine
 from voice_app.models.local.paged_attention import PAGE_SIZE
 from voice_app.models.local.whisper import Whisper
 from voice_app.models.local.whisper_decoder import WhisperDecoder
+from voice_app.server.session.vad import HUSH_FRAMES
 
 
 @pytest.mark.parametrize(("base", "expected"), [(True, (3.0, (2.0, 0.0))), (False, (0.0, (5.0, 4.0)))])
@@ -24,29 +35,44 @@ def test_the_line_through_calls_of_one_kind_and_of_several(base: bool, expected:
     assert (found.base, found.each) == (pytest.approx(expected[0]), pytest.approx(expected[1]))
 
 
+@dataclass(frozen=True)
+class Asked:
+    """One question. `spoken`: the amounts of the talker's calls in which it spoke."""
+
+    shape: Shape
+    spoken: list[tuple[float, ...]]
+
+
 @pytest.fixture(scope="module")
 def asked():
-    """Of a question that a rule answers and one that the brain does."""
+    """Of a question that a rule answers, and of two that the brain does."""
     with pytest.MonkeyPatch.context() as patched:
         for kind, name in (
             (OnnxEngine, "logits"),
             (OnnxEngine, "forward"),
             (Whisper, "features"),
             (WhisperDecoder, "write"),
+            (AcousticModel, "speak"),
+            (AcousticModel, "latents"),
         ):
             patched.setattr(kind, name, vars(kind)[name])
         calls = Calls()
         calls.count_work()
         pack = registry.create(PackConfig(), lambda _: None)
         asking = Asking(OneThread(lambda stage: calls.timed(stage, pack.build(stage))), calls)
-        wanted = [question for question in pool() if question.id in ("sum-2", "fact-3")]
-        yield {shape.question: shape for question in wanted for shape in asking.talk([question])}
+        found: dict[str, Asked] = {}
+        for question in (question for question in pool() if question.id in ("sum-2", "fact-3", "fact-9")):
+            calls.clear()
+            (shape,) = asking.talk([question])
+            spoken = [call.amounts for call in calls.by_stage[Stage.TALKER_AR] if any(call.amounts)]
+            found[shape.question] = Asked(shape, spoken)
+        yield found
 
 
 @pytest.mark.models
 @pytest.mark.parametrize("name", ["sum-2-1", "fact-3-1"])
-def test_a_question_is_heard_in_steps(asked: dict[str, Shape], name: str):
-    shape = asked[name]
+def test_a_question_is_heard_in_steps(asked: dict[str, Asked], name: str):
+    shape = asked[name].shape
     assert [(step.encodes, step.writes) for step in shape.hears] == [(1, 0), (0, 1)]
     encode, write = shape.hears
     # Half a second of silence on either side, and what the detector leaves of the question.
@@ -56,8 +82,8 @@ def test_a_question_is_heard_in_steps(asked: dict[str, Shape], name: str):
 
 
 @pytest.mark.models
-def test_rows_of_an_answer_that_was_alone_are_counted(asked: dict[str, Shape]):
-    ruled, own = asked["sum-2-1"], asked["fact-3-1"]
+def test_rows_of_an_answer_that_was_alone_are_counted(asked: dict[str, Asked]):
+    ruled, own = asked["sum-2-1"].shape, asked["fact-3-1"].shape
     assert (ruled.ruled, own.ruled) == (True, False)
     assert [len(shape.passed) for shape in (ruled, own)] == [ruled.tokens - 1, own.tokens - 1]
     # One pass a page, but for what the prompt's last pass computed already.
@@ -66,3 +92,36 @@ def test_rows_of_an_answer_that_was_alone_are_counted(asked: dict[str, Shape]):
     assert sum(map(bool, ruled.passed)) <= -(-len(ruled.passed) // PAGE_SIZE)
     assert set(own.passed) <= set(range(ROWS + 2))
     assert own.passed[0] > 0
+
+
+@pytest.mark.models
+def test_an_answer_that_begins_with_plain_words_has_an_opening(asked: dict[str, Asked]):
+    assert [clause.end for clause in asked["sum-2-1"].shape.clauses] == [None]
+    opening, clause = asked["fact-3-1"].shape.clauses
+    assert opening.tokens < clause.tokens
+    assert opening.end is not None
+    assert 0 < opening.end < opening.frames < clause.frames
+    # Their words' times differ by what follows them.
+    assert clause.start == pytest.approx(opening.end, abs=20)
+    opening, clause, *others = asked["fact-9-1"].shape.clauses
+    assert opening.end is not None
+    assert (clause.start > 0, clause.end) == (True, None)
+    assert {(other.start, other.end) for other in others} <= {(0, None)}
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", ["sum-2-1", "fact-3-1", "fact-9-1"])
+def test_the_model_s_talker_makes_the_calls_of_the_real_one(asked: dict[str, Asked], name: str):
+    """Whose first step is as long."""
+    real = asked[name]
+    assert talker_calls.spoken(real.shape, PACK).calls == real.spoken
+    assert real.spoken[0][2] == ClauseTalker.FIRST_PART
+
+
+def test_each_packet_is_judged_as_it_comes():
+    """A sound fades within 5 ms: it is known to be faint as soon as so many packets have come."""
+    sound = np.random.default_rng(1).normal(0, 0.1, callers.RATE).astype(np.float32)
+    sound[-120:] *= np.linspace(1, 0, 120, dtype=np.float32)
+    told = [stretch for stretch in frames_of(sound) for _ in range(stretch.frames)]
+    assert len(told) == packets(sound) + round(AFTER_S / PACKET_S)
+    assert [frame.hushed for frame in told].index(True) == packets(sound) + HUSH_FRAMES - 1
