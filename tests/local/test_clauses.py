@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voice_app.models.local.clauses import Clause, ClauseCutter
+from voice_app.models.local.clauses import Clause, ClauseCutter, Opening
 
 
 def clauses(*pieces: str) -> list[Clause]:
@@ -174,3 +174,77 @@ def test_clauses_are_the_text(text: str) -> None:
         end = clause.end
     assert "".join(clause.text for clause in found) == text[:end]
     assert not text[end:].strip()
+
+
+@pytest.mark.parametrize(
+    ("so_far", "opening"),
+    [
+        ("I think that we ", Opening("I think that we", len("I think that"))),
+        ("I think that we should go.", Opening("I think that we", len("I think that"))),
+        (" \n I think that we ", Opening(" \n I think that we", len(" \n I think that"))),
+        ("I don't know what ", Opening("I don't know what", len("I don't know"))),
+        # The last word may not be whole, or be more than a plain word.
+        ("I think that we", None),
+        ("I think that we, too", None),
+        ("I think that 5 of them ", None),
+        ("I think that Paris is ", None),
+        ("Of course, I can do that ", None),
+        ('"I think that we ', None),
+        ("I think\nthat we are ", None),
+        ("I think  that we are ", None),
+        ("Absolutely everything ", Opening("Absolutely everything", len("Absolutely"))),
+        ("Absolutely incomprehensibilities are ", None),
+        ("Yes ", None),
+        ("", None),
+    ],
+)
+def test_what_opens_a_reply(so_far: str, opening: Opening | None) -> None:
+    cutter = ClauseCutter()
+    cutter.push(so_far)
+    assert cutter.opening() == opening
+
+
+def test_nothing_opens_once_a_clause_was_taken() -> None:
+    cutter = ClauseCutter()
+    cutter.push("Hello! I think that we should go. ")
+    cutter.take()
+    assert cutter.opening() is None
+
+
+def opened(*pieces: str) -> tuple[Opening | None, Clause | None]:
+    """The opening, as it is when there is first something to speak, and the first clause."""
+    cutter, found = ClauseCutter(), None
+    for piece in pieces:
+        cutter.push(piece)
+        if cutter.opening() or cutter.peek():
+            found = cutter.opening()
+            break
+    whole = ClauseCutter()
+    whole.push("".join(pieces))
+    whole.finish()
+    return found, whole.peek()
+
+
+PLAIN_WORDS = st.sampled_from(
+    ["I", "we", "a", "the", "that", "don't", "think", "absolutely", "king", "ii", "x"]
+)
+PLAIN_TEXTS = st.tuples(
+    st.sampled_from(["", "", " ", "\n"]),
+    st.lists(PLAIN_WORDS, min_size=1, max_size=6).map(" ".join),
+    st.sampled_from([" ", "", ", ", ". ", "\n", "  "]),
+    TEXTS,
+).map("".join)
+
+
+@given(PLAIN_TEXTS, st.lists(st.integers(0, 60), max_size=6))
+def test_an_opening_does_not_depend_on_the_pieces_and_begins_the_first_clause(
+    text: str, places: list[int]
+) -> None:
+    edges = [0, *sorted(place for place in places if place < len(text)), len(text)]
+    opening, clause = opened(text)
+    assert opened(*[text[start:end] for start, end in pairwise(edges)])[0] == opening
+    assert opened(*text)[0] == opening
+    if opening:
+        assert clause
+        assert clause.text.startswith(opening.text)
+        assert opening.end < len(opening.text)

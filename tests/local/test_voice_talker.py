@@ -1,11 +1,14 @@
 """The talker's side of its scheduler's contract: when it is ready, what a step gives and consumes."""
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
 
 from voice_app.bench.voice import Utf8Tokens
 from voice_app.config import PackConfig
 from voice_app.errors import InputError
-from voice_app.messages import PromptIds, PromptParams, TokenVector, TurnId
+from voice_app.messages import CodeFrames, PromptIds, PromptParams, TokenVector, TurnId
 from voice_app.models.local import talker_ar
 from voice_app.models.local.talker_ar import TalkerAr
 from voice_app.schedulers.base import TalkerOutput
@@ -153,3 +156,70 @@ def test_bytes_that_are_no_character_are_counted_as_the_detokenizer_does(talker:
     assert output.frames is not None
     shown = b"Hi \xff there \xe2\x82".decode(errors="replace")
     assert output.frames.marks[-1].chars == len(shown)
+
+
+OPENS = "I think that we should go to the park today, since it is warm. "
+"""With an opening: its first three words."""
+
+
+def spoken(talker: TalkerAr, *pieces: str, params: PromptParams | None = None) -> list[CodeFrames]:
+    """All that is given for a reply that comes in `pieces`, each spoken as far as it can be."""
+    state, given = opened(talker, params=params), list[CodeFrames]()
+    for piece in (*pieces, None):
+        write(talker, state, piece or "", over=piece is None)
+        while talker.ready(state):
+            output = step(talker, state)
+            given += [output.frames] if output.frames is not None else []
+            if output.done:
+                return given
+    raise AssertionError("a reply that is over has an end")
+
+
+def sound(given: list[CodeFrames]) -> np.ndarray:
+    return np.concatenate([part.frames for part in given])
+
+
+def marks(given: list[CodeFrames]) -> list[tuple[int, int]]:
+    return [(mark.chars, mark.frame) for part in given for mark in part.marks]
+
+
+@pytest.mark.parametrize(
+    "text", [OPENS, " \n I don't know what you mean", "I think that we ", "I am so sad."]
+)
+@pytest.mark.parametrize("speed", [0.25, 1.0, 4.0])
+def test_a_reply_sounds_the_same_however_it_comes(talker: TalkerAr, text: str, speed: float) -> None:
+    params = PromptParams(speed=speed)
+    whole = spoken(talker, text, params=params)
+    for pieces in (tuple(text), (text[:16], text[16:])):
+        other = spoken(talker, *pieces, params=params)
+        np.testing.assert_allclose(sound(other), sound(whole), atol=1e-4)
+        assert marks(other) == marks(whole)
+    assert all(one[0] < two[0] and one[1] <= two[1] for one, two in pairwise(marks(whole)))
+    assert marks(whole)[-1][0] == len(text)
+    assert marks(whole)[-1][1] <= len(sound(whole))
+
+
+def test_the_opening_comes_before_its_clause_is_whole_which_goes_on_at_the_next_word(
+    talker: TalkerAr,
+) -> None:
+    early = opened(talker, text="I think that we ")
+    begun = []
+    while talker.ready(early):
+        frames = step(talker, early).frames
+        assert frames is not None
+        begun.append(frames)
+    assert marks(begun)[-1] == (len("I think that"), len(sound(begun)))
+    assert not any(part.segment_end for part in begun), "the clause belongs to the same segment"
+    whole = spoken(talker, OPENS)
+    first = whole[: 1 + [part.segment_end for part in whole].index(True)]
+    np.testing.assert_allclose(sound(whole)[: len(sound(begun))], sound(begun), atol=1e-4)
+    clause = OPENS[: OPENS.index(",") + 1]
+    assert [clause[:chars].split()[-1] for chars, _ in marks(first)] == clause.split()
+
+
+@pytest.mark.parametrize("most", [1, 32, 33, 53, 54, 60])
+def test_a_limit_of_frames_holds_in_and_after_the_opening(talker: TalkerAr, most: int) -> None:
+    given = spoken(talker, *OPENS, params=PromptParams(max_frames=most))
+    assert len(sound(given)) == most
+    assert [part.last for part in given] == [False] * (len(given) - 1) + [True]
+    np.testing.assert_allclose(sound(given), sound(spoken(talker, OPENS))[:most], atol=1e-4)

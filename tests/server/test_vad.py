@@ -7,11 +7,20 @@ import pytest
 import webrtcvad
 
 from voice_app import audio
-from voice_app.server.protocol.config import AudioInput, PcmFormat, SemanticVad, ServerVad
+from voice_app.server.protocol.config import (
+    AudioFormat,
+    AudioInput,
+    PcmaFormat,
+    PcmFormat,
+    PcmuFormat,
+    SemanticVad,
+    ServerVad,
+)
 from voice_app.server.session import turns
 from voice_app.server.session.microphone import Microphone
 from voice_app.server.session.vad import FRAME_MS, FRAME_SAMPLES, WebRtcDetector
 from voice_app.server.settings import TalkSettings
+from voice_app.server.sound import EarStream, bytes_per_ms, from_ear
 
 SPOKEN = Path(__file__).parents[1] / "data" / "spoken"
 NAMES = ("fact-1-1", "fact-3-1", "fact-4-1", "fact-5-1", "fact-6-1", "fact-7-1", "fact-9-1", "chit-chat-2-1")
@@ -171,3 +180,66 @@ def test_a_word_as_short_as_yes_begins_a_turn(number: int, threshold: float):
     length = 2_400
     first = int(np.convolve(sound**2, np.ones(length), "valid").argmax())
     assert turns_of(in_faint_noise(sound[first : first + length], 16_100), threshold) == 1
+
+
+FORMATS = (
+    PcmFormat(),
+    PcmFormat(rate=48000),
+    PcmFormat(rate=16000),
+    PcmFormat(rate=8000),
+    PcmuFormat(),
+    PcmaFormat(),
+)
+
+
+def packets(audio_format: AudioFormat) -> list[bytes]:
+    """Real speech in the client's format, 20 ms each."""
+    speech = np.frombuffer(b"".join(cut_off(NAMES[0])[0]), "<i2")
+    data, step = from_ear(speech, audio_format), FRAME_MS * bytes_per_ms(audio_format)
+    return [data[at : at + step] for at in range(0, len(data) - step + 1, step)]
+
+
+@pytest.mark.parametrize("audio_format", FORMATS, ids=str)
+def test_a_packet_completes_its_own_frame(audio_format: AudioFormat):
+    microphone = Microphone(AudioInput(format=audio_format, turn_detection=ServerVad()), WebRtcDetector)
+    for number, packet in enumerate(packets(audio_format), 1):
+        assert len(microphone.hear(packet)) == 1
+        assert number * FRAME_MS - 1 <= microphone.position_ms <= number * FRAME_MS
+
+
+@pytest.mark.parametrize("listens", [False, True])
+@pytest.mark.parametrize("audio_format", FORMATS, ids=str)
+def test_what_is_kept_is_resampled_well_whether_it_is_judged_or_not(
+    audio_format: AudioFormat, *, listens: bool
+):
+    """Sample for sample what the good resampler alone makes of it, up to the flush and after it, but
+    for its dither."""
+    detection = ServerVad() if listens else None
+    microphone = Microphone(AudioInput(format=audio_format, turn_detection=detection), WebRtcDetector)
+    said, expected = packets(audio_format), []
+    for part in (said[:33], said[33:]):
+        alone = EarStream(audio_format)
+        for packet in part:
+            microphone.hear(packet)
+            expected.append(alone.feed(packet))
+        expected.append(alone.flush())
+        microphone.flush()
+        kept = np.concatenate(expected)
+        assert microphone.position_ms == len(kept) // 16
+        np.testing.assert_allclose(microphone.cut(0, microphone.position_ms + 1), kept, rtol=0, atol=3)
+
+
+@pytest.mark.parametrize("audio_format", FORMATS, ids=str)
+def test_packets_of_any_size_give_as_many_frames_as_whole_ones(audio_format: AudioFormat):
+    """Half samples too."""
+    config = AudioInput(format=audio_format, turn_detection=ServerVad())
+    whole, pieces = (Microphone(config, WebRtcDetector) for _ in range(2))
+    said = packets(audio_format)
+    data, rng = b"".join(said), np.random.default_rng(0)
+    frames, at = 0, 0
+    while at < len(data):
+        size = int(rng.integers(1, 3_000))
+        frames += len(pieces.hear(data[at : at + size]))
+        at += size
+    assert frames == sum(len(whole.hear(packet)) for packet in said) == len(said)
+    assert pieces.position_ms == whole.position_ms
