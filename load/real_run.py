@@ -16,7 +16,7 @@ from voice_app.bench.report import percentile
 from voice_app.errors import ConfigError
 from voice_app.messages import StageTiming
 from voice_app.models.functions import plan
-from voice_app.models.local.clauses import ClauseCutter
+from voice_app.models.local.clauses import ClauseCutter, Opening
 from voice_app.models.local.ending import said_enough
 from voice_app.models.local.understanding import SORRY
 
@@ -165,17 +165,34 @@ def ends_alone(text: str, *, ruled: bool) -> bool:
 
 
 def _clauses(answer: Answer, last: int, frames: int) -> tuple[Clause, ...]:
-    """What is whole only because the text is over waits for the token number `last`. Each clause gets its
-    share of the frames, by its letters."""
+    """The opening, if there is one, and the clauses. What is whole only because the text is over waits for
+    the token number `last`. Each of them gets its share of the frames, by its letters."""
     cutter, ends, tokens = ClauseCutter(), list[tuple[int, int]](), 0
+    opening: tuple[int, Opening] | None = None
     for piece, count in answer.pieces:
         cutter.push(piece)
         tokens += count
+        opens = None if opening else cutter.opening()
+        if opens is not None:
+            opening = tokens, opens
         ends += _taken(cutter, tokens)
     cutter.finish()
     ends += _taken(cutter, last)
     letters = sum(size for _, size in ends)
-    return tuple(Clause(end, max(1, round(frames * size / letters))) for end, size in ends)
+
+    def share(size: int) -> int:
+        return max(1, round(frames * size / letters))
+
+    if opening is None:
+        return tuple(Clause(end, share(size)) for end, size in ends)
+    at, opens = opening
+    over = share(len(opens.text[: opens.end].strip()))
+    (end, size), *others = ends
+    return (
+        Clause(at, share(len(opens.text.strip())), end=over),
+        Clause(end, share(size), over),
+        *(Clause(end, share(size)) for end, size in others),
+    )
 
 
 def _taken(cutter: ClauseCutter, tokens: int) -> list[tuple[int, int]]:

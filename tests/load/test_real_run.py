@@ -2,11 +2,12 @@
 
 from math import inf
 
+import msgspec
 import pytest
 
-from load.real_run import Crowd, Figures, Held, RealTurn, Run, talks
+from load.real_run import Answer, Crowd, Figures, Held, RealTurn, Run, talks
 from load.simulate_check import most
-from load.simulation.shapes import Pack, Shape
+from load.simulation.shapes import Clause, Pack, Shape
 from voice_app.errors import ConfigError
 
 PACK = Pack(
@@ -43,6 +44,28 @@ def test_people_say_again_what_they_said_and_think_as_long():
 def test_a_question_that_was_not_measured_is_told():
     with pytest.raises(ConfigError, match="measure_stages"):
         talks(Crowd([], [RealTurn(1, "c", 0.0, 1.0, 0.1)]), PACK)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "clauses"),
+    [
+        ((" Four", "teen."), [Clause(2, 90)]),
+        # Of 30 letters, each with 3 frames: "The colour", and with "of".
+        (
+            ("The", " colour", " of", " the", " sky", " is", " blue."),
+            [Clause(4, 39, end=30), Clause(7, 90, start=30)],
+        ),
+    ],
+)
+def test_an_answer_that_came_has_its_opening_and_its_clauses(pieces: tuple[str, ...], clauses: list[Clause]):
+    answer = Answer("Well?", [(piece, 1) for piece in pieces], 5, len(pieces), 0.9)
+    turn = RealTurn(1, "a", 0.0, 1.0, 0.1, answer=answer)
+    ((said,),) = (talk.says for talk in talks(Crowd([], [turn]), PACK))
+    *before, last = said.shape.clauses
+    # The text may be over with a token of its own.
+    assert [*before, msgspec.structs.replace(last, tokens=len(pieces))] == clauses
+    assert last.tokens == said.shape.tokens
+    assert said.shape.frames == 90
 
 
 def test_turns_count_where_they_end():
