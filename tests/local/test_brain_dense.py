@@ -13,7 +13,7 @@ from voice_app.models.local.brain_dense import BrainDense
 from voice_app.models.local.brain_files import BrainFiles
 from voice_app.models.local.brain_matrices import Matrix, quantised
 from voice_app.models.local.brain_smoothing import smoothing
-from voice_app.models.local.integer_product import MIDDLE, product, product_graph
+from voice_app.models.local.integer_product import MIDDLE, Product, product_graph
 
 INNER = 1536
 """Columns of the widest rows that the brain multiplies."""
@@ -33,7 +33,7 @@ def test_products_are_exact_at_the_extremes(rows: int, width: int, out: int) -> 
     rng = np.random.default_rng(0)
     weight = with_extremes(rng, (width, out), -127, 127).astype(np.int8)
     q = with_extremes(rng, (rows, width), 0, 255).astype(np.uint8)
-    times = product(product_graph(weight).SerializeToString(), threads=1)
+    times = Product(product_graph(weight).SerializeToString(), threads=1)
     np.testing.assert_array_equal(times(q), (q.astype(np.int64) - MIDDLE) @ weight.astype(np.int64))
 
 

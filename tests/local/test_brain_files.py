@@ -35,6 +35,7 @@ def test_a_file_that_is_no_brain(tmp_path: Path) -> None:
 def test_two_processes_convert_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gguf = ensure("smollm2")
     environment = {**os.environ, "VOICE_APP_HOME": str(tmp_path)}
+    (tmp_path / "local" / "smollm2-b179c9523d0e-v1").mkdir(parents=True)  # An older version's.
     command = [sys.executable, "-c", CONVERT, str(gguf), SHA256]
     both = [subprocess.Popen(command, env=environment) for _ in range(2)]
     assert [process.wait(300) for process in both] == [0, 0]
@@ -47,6 +48,9 @@ def test_two_processes_convert_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     brain = GgufBrain(gguf)
     expected = brain.tensor("token_embd.weight")[:100]
     np.testing.assert_allclose(files.embedding()[:100], expected, rtol=1e-3, atol=1e-6)
+    (files.folder / "factors.npz").write_bytes(b"PK")
+    with pytest.raises(ModelFileError, match="delete it"):
+        files.factors()
     (files.folder / "embedding.npy").write_bytes(b"")
     with pytest.raises(ModelFileError, match="delete it"):
         files.embedding()

@@ -6,11 +6,11 @@ Rows and matrices are multiplied as whole numbers of 8 bits (`integer_product.py
 products is in float32 (`brain_rows.py`). A row is the same bit for bit whatever else is computed with it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from voice_app.errors import ModelFileError
 from voice_app.models.local.brain_files import BrainFiles
 from voice_app.models.local.brain_matrices import HEAD, names
 from voice_app.models.local.brain_rows import (
@@ -22,14 +22,16 @@ from voice_app.models.local.brain_rows import (
     quantise,
     quantise_sums,
 )
-from voice_app.models.local.integer_product import product
+from voice_app.models.local.integer_product import Product
+
+_NO_GAIN = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     """A matrix: `times` takes rows in 8 bits."""
 
-    times: Callable[[np.ndarray], np.ndarray]
+    times: Product
     columns: np.ndarray
     gain: np.ndarray
 
@@ -40,17 +42,37 @@ class BrainDense:
     def __init__(self, files: BrainFiles, threads: int) -> None:
         """Raises ModelFileError."""
         factors = files.factors()
-        nothing = np.empty(0, np.float32)
 
-        def load(name: str) -> _Loaded:
-            columns, gain = factors.columns[name], factors.gains.get(name, nothing)
-            return _Loaded(product(files.matrix(name), threads), columns, gain)
+        def load(name: str, inputs: int, outputs: int, gain: np.ndarray = _NO_GAIN) -> _Loaded:
+            try:
+                times, columns = Product(files.matrix(name), threads), factors.columns[name]
+            except (ModelFileError, KeyError) as error:
+                raise files.damaged() from error
+            fits = (times.inputs, times.outputs, len(columns)) == (inputs, outputs, outputs)
+            if not fits or len(gain) not in (0, inputs):
+                raise files.damaged()
+            return _Loaded(times, columns, gain)
 
-        self._shape = files.shape
-        self._epsilon = np.float32(files.shape.norm_epsilon)
-        self._layers = [tuple(map(load, names(layer))) for layer in range(files.shape.layers)]
-        self._head = load(HEAD)
+        def load_layer(layer: int) -> tuple[_Loaded, _Loaded, _Loaded, _Loaded]:
+            qkv, out, gate_up, down = names(layer)
+            try:
+                gains = factors.gains[qkv], factors.gains[gate_up]
+            except KeyError as error:
+                raise files.damaged() from error
+            return (
+                load(qkv, shape.width, (shape.heads + 2 * shape.kv_heads) * shape.head_dim, gains[0]),
+                load(out, shape.heads * shape.head_dim, shape.width),
+                load(gate_up, shape.width, 2 * shape.inner, gains[1]),
+                load(down, shape.inner, shape.width),
+            )
+
+        self._shape = shape = files.shape
+        self._epsilon = np.float32(shape.norm_epsilon)
+        self._layers = [load_layer(layer) for layer in range(shape.layers)]
+        self._head = load(HEAD, shape.width, shape.vocab)
         self._last_gain = factors.last_gain
+        if len(self._last_gain) != shape.width:
+            raise files.damaged()
         self._row = np.empty(files.shape.width, np.float32)
         self._inner_row = np.empty(files.shape.inner, np.float32)
 

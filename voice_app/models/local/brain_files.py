@@ -49,7 +49,7 @@ class BrainFiles:
         try:
             self.shape = BrainShape(**json.loads((folder / "shape.json").read_text()))
         except (OSError, ValueError, TypeError) as error:
-            raise self._damaged() from error
+            raise self.damaged() from error
         self.tokenizer = folder / "tokenizer.json"
 
     def matrix(self, name: str) -> Path:
@@ -62,29 +62,30 @@ class BrainFiles:
             with np.load(self.folder / _FACTORS) as arrays:
                 found = dict(arrays)
             last_gain = found.pop(_LAST_GAIN)
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-            raise self._damaged() from error
+        except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
+            raise self.damaged() from error
         columns, gains = (
             {k[len(kind) :]: v for k, v in found.items() if k.startswith(kind)} for kind in (_COLUMNS, _GAIN)
         )
         return Factors(columns, gains, last_gain)
+
+    def damaged(self) -> ModelFileError:
+        """What is raised where a file does not hold what it should."""
+        return ModelFileError(f"{self.folder}: damaged; delete it, and it is made anew at the next start")
 
     def embedding(self) -> np.ndarray:
         """float16 [vocab, width], read-only, mapped from the file. Raises ModelFileError."""
         try:
             return np.load(self.folder / "embedding.npy", mmap_mode="r")
         except (OSError, ValueError, EOFError) as error:
-            raise self._damaged() from error
-
-    def _damaged(self) -> ModelFileError:
-        return ModelFileError(f"{self.folder}: damaged; delete it, and it is made anew at the next start")
+            raise self.damaged() from error
 
 
 def converted(gguf: Path, sha256: str, report: Report) -> BrainFiles:
     """The files made from `gguf`, whose hash is `sha256`; converts where that is still to be done.
 
     Raises ModelFileError if the file is foreign or the result cannot be stored."""
-    folder = home() / "local" / f"smollm2-{sha256[:12]}-v{_VERSION}"
+    folder = _folder(home() / "local", sha256, _VERSION)
     if not folder.exists():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ def converted(gguf: Path, sha256: str, report: Report) -> BrainFiles:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 # Another process may have done it while this one waited.
                 if not folder.exists():
-                    _convert(gguf, folder, report)
+                    _convert(gguf, sha256, folder, report)
         except OSError as error:
             raise ModelFileError(
                 f"{folder}: cannot be written ({error.strerror}); free 220 MB there or set VOICE_APP_HOME"
@@ -100,7 +101,7 @@ def converted(gguf: Path, sha256: str, report: Report) -> BrainFiles:
     return BrainFiles(folder)
 
 
-def _convert(gguf: Path, folder: Path, report: Report) -> None:
+def _convert(gguf: Path, sha256: str, folder: Path, report: Report) -> None:
     brain = GgufBrain(gguf)
     for left in folder.parent.glob(".part-*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -119,6 +120,12 @@ def _convert(gguf: Path, folder: Path, report: Report) -> None:
         report(f"converting the thinker's weights: {100 * (number + 1) // whole} %")
     np.savez(part / _FACTORS, allow_pickle=False, **factors)
     os.replace(part, folder)
+    for version in range(1, _VERSION):
+        shutil.rmtree(_folder(folder.parent, sha256, version), ignore_errors=True)
+
+
+def _folder(home: Path, sha256: str, version: int) -> Path:
+    return home / f"smollm2-{sha256[:12]}-v{version}"
 
 
 def _example() -> str:

@@ -1,16 +1,20 @@
 """What the pack's own loops are compiled with, by numba.
 
 numba keeps what it compiled as long as the file of a function stays as it is, and does not look at what the
-function calls in other files: who changes something here empties `<home>/local/numba`.
+function calls in other files. What is called is here, so it is kept by this file's content.
 """
+
+import hashlib
+from pathlib import Path
 
 import numpy as np
 from numba import config, njit
 
 from voice_app.config import home
 
+_VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
 # The compiled code is kept here, since the package's own folder may be read-only.
-config.CACHE_DIR = str(home() / "local" / "numba")  # pyright: ignore[reportAttributeAccessIssue]
+config.CACHE_DIR = str(home() / "local" / "numba" / _VERSION)  # pyright: ignore[reportAttributeAccessIssue]
 
 # Sums may be regrouped into vector lanes; infinities and NaN keep their meaning. A division by 0 gives one of
 # them: a check for it would keep a loop out of the vector lanes.

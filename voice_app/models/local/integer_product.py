@@ -1,6 +1,5 @@
 """Products of rows in 8 bits with a matrix in 8 bits, exact: ONNX Runtime's MatMulInteger."""
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -31,14 +30,17 @@ def product_graph(weight: np.ndarray) -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def product(model: Path | bytes, threads: int) -> Callable[[np.ndarray], np.ndarray]:
-    """A `product_graph` as a function. Raises ModelFileError."""
-    session = onnx_session(model, threads, arena=False, signed=_exact())
+class Product:
+    """A `product_graph`: rows [n, `inputs`] uint8 → [n, `outputs`] int32."""
 
-    def run(rows: np.ndarray) -> np.ndarray:
-        return cast(np.ndarray, session.run(None, {"rows": rows})[0])
+    def __init__(self, model: Path | bytes, threads: int) -> None:
+        """Raises ModelFileError."""
+        self._session = onnx_session(model, threads, arena=False, signed=_exact())
+        self.inputs: int = self._session.get_inputs()[0].shape[1]
+        self.outputs: int = self._session.get_outputs()[0].shape[1]
 
-    return run
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        return cast(np.ndarray, self._session.run(None, {"rows": rows})[0])
 
 
 @cache

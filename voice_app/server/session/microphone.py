@@ -11,6 +11,9 @@ from voice_app.server.session.vad import FRAME_MS, FRAME_SAMPLES, Hush, SpeechDe
 
 PER_MS = sound.EAR_RATE // 1000
 _FRAME_BYTES = FRAME_SAMPLES * 2
+_LEAD = bytes(2 * sound.QUICK_LEAD)
+_RECENT_BYTES = 100 * PER_MS * 2
+"""More than any resampler holds back."""
 _SPARE_MS = 2_000
 """Sound kept beyond what is needed, so that it is pruned rarely."""
 _SPEECH, _HUSHED, _SILENCE = Frame(0), Frame(0, hushed=True), Frame(FRAME_MS)
@@ -33,6 +36,8 @@ class Microphone:
         """Position of the first sample kept, in samples."""
         self._unjudged = bytearray()
         """Less than a frame of the quick sound."""
+        self._recent = bytearray()
+        """The end of the quick sound, in the place of what is not kept yet."""
         self._begin()
 
     @property
@@ -55,7 +60,7 @@ class Microphone:
     def configure(self, config: AudioInput) -> None:
         """The session's configuration changed."""
         if config.format != self._config.format:
-            self.flush()
+            self._take_rest()
             self._config = config
             self._begin()
         before, now = _threshold(self._config), _threshold(config)
@@ -72,7 +77,8 @@ class Microphone:
         audio_format = self._config.format
         self._stream = sound.EarStream(audio_format)
         self._quick = sound.EarStream(audio_format, quick=True)
-        self._unjudged += bytes(2 * sound.QUICK_LEAD)
+        self._unjudged += _LEAD
+        self._recent.clear()
         self._heard = self._end
         """Position up to which quick sound has come, in samples."""
 
@@ -86,6 +92,7 @@ class Microphone:
         self._sound += self._stream.feed(data).tobytes()
         quick = self._quick.feed(data)
         self._heard += len(quick)
+        self._recent = (self._recent + quick.tobytes())[-_RECENT_BYTES:]
         detector = self._detector
         if detector is None:
             return []
@@ -106,24 +113,32 @@ class Microphone:
 
     def flush(self) -> None:
         """Take in what the resamplers still hold: the client says that its sound ends here."""
+        self._take_rest()
+        self._begin()
+
+    def _take_rest(self) -> None:
         self._sound += self._stream.flush().tobytes()
         if self.listening:
             self._unjudged += self._quick.flush().tobytes()
-        self._begin()
 
     def skip(self) -> None:
         """Judge nothing of what was heard so far."""
-        self._unjudged.clear()
+        self._unjudged[:] = _LEAD
 
     def cut(self, start_ms: int, end_ms: int) -> np.ndarray:
-        """[n] int16 at 16 kHz: the sound between two positions, as far as it is kept already and still."""
+        """[n] int16 at 16 kHz: the sound between two positions, as far as it is kept. What the good resampler
+        holds back is the quick one's."""
         first = max(0, start_ms * PER_MS - self._base)
         last = max(first, end_ms * PER_MS - self._base)
-        return np.frombuffer(bytes(self._sound[first * 2 : last * 2]), "<i2")
+        kept = self._sound
+        if last * 2 > len(kept) and (held_back := self._heard - self._end) > 0:
+            kept = kept + self._recent[-2 * held_back :]
+        return np.frombuffer(bytes(kept[first * 2 : last * 2]), "<i2")
 
     def forget_before(self, position_ms: int) -> None:
         """No turn will ask for anything earlier."""
-        spare = position_ms * PER_MS - self._base
+        # What was heard last is not all kept yet.
+        spare = min(position_ms * PER_MS - self._base, len(self._sound) // 2)
         if spare > _SPARE_MS * PER_MS:
             del self._sound[: spare * 2]
             self._base += spare
