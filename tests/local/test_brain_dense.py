@@ -33,7 +33,7 @@ def test_products_are_exact_at_the_extremes(rows: int, width: int, out: int) -> 
     rng = np.random.default_rng(0)
     weight = with_extremes(rng, (width, out), -127, 127).astype(np.int8)
     q = with_extremes(rng, (rows, width), 0, 255).astype(np.uint8)
-    times = Product(product_graph(weight).SerializeToString(), threads=1)
+    times = Product(product_graph(weight).SerializeToString())
     np.testing.assert_array_equal(times(q), (q.astype(np.int64) - MIDDLE) @ weight.astype(np.int64))
 
 
@@ -102,7 +102,7 @@ def files() -> BrainFiles:
 @pytest.mark.models
 def test_a_row_alone_is_the_row_among_others_to_the_bit(files: BrainFiles) -> None:
     """Among a silent row, a loud one, and none: in a product of another shape."""
-    dense, shape = BrainDense(files, threads=1), files.shape
+    dense, shape = BrainDense(files), files.shape
     rng = np.random.default_rng(0)
     x = files.embedding()[rng.integers(0, shape.vocab, 19)].astype(np.float32)
     attended = rng.standard_normal((19, shape.heads * shape.head_dim)).astype(np.float32)
@@ -136,4 +136,4 @@ def test_a_damaged_file_is_named(
             whole = path.read_bytes()
             (tmp_path / name).write_bytes(content if isinstance(content, bytes) else whole[: len(whole) // 2])
     with pytest.raises(ModelFileError, match=str(tmp_path)):
-        BrainDense(BrainFiles(tmp_path), threads=1)
+        BrainDense(BrainFiles(tmp_path))

@@ -52,7 +52,7 @@ def brain() -> PackagedBrain:
 
 @pytest.fixture(scope="module")
 def engine(brain: PackagedBrain) -> OnnxEngine:
-    return OnnxEngine(brain.files, kv_bytes=64 << 20, max_positions=512, threads=1)
+    return OnnxEngine(brain.files, kv_bytes=64 << 20, max_positions=512)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_the_head_gives_each_row_the_same_alone(brain: PackagedBrain, engine: On
 def test_says_what_the_lean_loop_says(brain: PackagedBrain, thinker: Thinker) -> None:
     """Both have the same weights; where they add up in another order, a row is rounded to 8 bits in another
     way now and then, and of two tokens that are nearly as likely the other one wins."""
-    lean = LeanLoop(brain.files, threads=1)
+    lean = LeanLoop(brain.files)
     same, count = 0, 0
     for question in QUESTIONS[:6]:
         spans = brain.frame.spans(by_turns(question))

@@ -40,7 +40,7 @@ class Counted(OnnxEngine):
     """Notes the rows of each pass."""
 
     def __init__(self, brain: PackagedBrain, pages: int, *, exact: bool = True) -> None:
-        super().__init__(brain.files, pages * PAGE_BYTES, max_positions=1024, threads=1)
+        super().__init__(brain.files, pages * PAGE_BYTES, max_positions=1024)
         self.exact = exact
         self.passes: list[int] = []
 

@@ -39,10 +39,10 @@ QUESTIONS = (
 class LeanLoop:
     """One answer at a time over `files`. Its KV is float32 [layers, kv_heads, positions, head_dim]."""
 
-    def __init__(self, files: BrainFiles, threads: int, positions: int = MAX_POSITIONS) -> None:
+    def __init__(self, files: BrainFiles, positions: int = MAX_POSITIONS) -> None:
         self._shape = shape = files.shape
         self._table = files.embedding()
-        self._dense = BrainDense(files, threads)
+        self._dense = BrainDense(files)
         pool = (shape.layers, shape.kv_heads, positions, shape.head_dim)
         self._keys, self._values = torch.zeros(pool), torch.zeros(pool)
         self._cosine, self._sine = (torch.from_numpy(t) for t in rotary_table(shape.rope_base, positions))
@@ -126,7 +126,7 @@ def compare(config: PackConfig, rounds: int = 3) -> Comparison:
     brain = PackagedBrain(config, lambda _: None)
     thinker = brain.thinker()
     thinker.warm_up()
-    lean = LeanLoop(brain.files, config.threads)
+    lean = LeanLoop(brain.files)
     tokens, scheduled_seconds, lean_seconds = 0, 0.0, 0.0
     for turn in range(rounds * len(QUESTIONS)):
         prompt = PromptIds(

@@ -28,7 +28,11 @@ def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dtype", help=f"{', '.join(DTYPES)} (default: the pack's own)")
     group.add_argument("--kv-bytes", type=int, metavar="N", help="budget of the thinker's KV cache")
     group.add_argument(
-        "--threads", type=int, default=1, metavar="N", help="threads a model call (default: 1)"
+        "--threads",
+        type=int,
+        default=1,
+        metavar="N",
+        help="threads a model call (default: 1; the packaged brain takes one)",
     )
     group.add_argument(
         "--start-timeout",

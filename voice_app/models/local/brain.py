@@ -85,6 +85,6 @@ class PackagedBrain:
     def thinker(self) -> Thinker:
         self._report("loading the thinker")
         kv_bytes = self._config.kv_bytes or DEFAULT_KV_BYTES
-        engine = OnnxEngine(self.files, kv_bytes, MAX_POSITIONS, self._config.threads)
+        engine = OnnxEngine(self.files, kv_bytes, MAX_POSITIONS)
         ends = frozenset({self._end, self.tokens.id("<|endoftext|>")})
         return Thinker(engine, self.tokens, ends, STYLE, self.frame.spans(()))

@@ -37,15 +37,15 @@ class _Loaded:
 
 
 class BrainDense:
-    """All dense parts. Not for two threads at once."""
+    """All dense parts, computed by one thread: a product is too small to be divided. Not for two at once."""
 
-    def __init__(self, files: BrainFiles, threads: int) -> None:
+    def __init__(self, files: BrainFiles) -> None:
         """Raises ModelFileError."""
         factors = files.factors()
 
         def load(name: str, inputs: int, outputs: int, gain: np.ndarray = _NO_GAIN) -> _Loaded:
             try:
-                times, columns = Product(files.matrix(name), threads), factors.columns[name]
+                times, columns = Product(files.matrix(name)), factors.columns[name]
             except (ModelFileError, KeyError) as error:
                 raise files.damaged() from error
             fits = (times.inputs, times.outputs, len(columns)) == (inputs, outputs, outputs)

@@ -23,7 +23,7 @@ class OnnxEngine:
     page_size = PAGE_SIZE
     exact = True
 
-    def __init__(self, files: BrainFiles, kv_bytes: int, max_positions: int, threads: int) -> None:
+    def __init__(self, files: BrainFiles, kv_bytes: int, max_positions: int) -> None:
         """`kv_bytes`: memory for KV pages; at least a page is made. Raises ModelFileError."""
         self.shape = shape = files.shape
         self.width, self.vocab = shape.width, shape.vocab
@@ -31,7 +31,7 @@ class OnnxEngine:
         page_bytes = 2 * 4 * shape.layers * shape.kv_heads * PAGE_SIZE * HEAD_DIM
         self.num_pages = max(1, kv_bytes // page_bytes)
         self._table = files.embedding()
-        self._dense = BrainDense(files, threads)
+        self._dense = BrainDense(files)
         # Page by page, so that memory is taken as pages come into use.
         pool = (self.num_pages, shape.layers, shape.kv_heads, PAGE_SIZE, HEAD_DIM)
         self._keys = np.zeros(pool, np.float32)

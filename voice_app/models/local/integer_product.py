@@ -33,9 +33,9 @@ def product_graph(weight: np.ndarray) -> ModelProto:
 class Product:
     """A `product_graph`: rows [n, `inputs`] uint8 → [n, `outputs`] int32."""
 
-    def __init__(self, model: Path | bytes, threads: int) -> None:
+    def __init__(self, model: Path | bytes) -> None:
         """Raises ModelFileError."""
-        self._session = onnx_session(model, threads, arena=False, signed=_exact())
+        self._session = onnx_session(model, 1, arena=False, signed=_exact())
         self.inputs: int = self._session.get_inputs()[0].shape[1]
         self.outputs: int = self._session.get_outputs()[0].shape[1]
 
