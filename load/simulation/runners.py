@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from weakref import WeakSet
 
 import numpy as np
 
@@ -245,7 +246,7 @@ class Decoder(_Silent):
         return b"x"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class _Voice:
     """One turn's. `fed`: tokens; `spoken`: clauses that are over; `given`: the frame up to which the next one
     was given, None: it has not begun."""
@@ -288,6 +289,20 @@ class ClauseTalker(_Talker):
     turn that has spoken least, a turn's opening, or its first clause without one, in two parts."""
 
     FIRST_PART = 32
+    FEW = 2
+
+    def __init__(self, pack: Pack, costs: Costs, asked: Lookup) -> None:
+        super().__init__(pack, costs, asked)
+        self._open = WeakSet[_Voice]()
+
+    def open(self, turn: TurnId) -> object:
+        voice = _voice(super().open(turn))
+        self._open.add(voice)
+        return voice
+
+    def close(self, state: object) -> None:
+        self._open.discard(_voice(state))
+        super().close(state)
 
     def ready(self, state: object) -> bool:
         voice = _voice(state)
@@ -304,6 +319,9 @@ class ClauseTalker(_Talker):
         clauses = voice.shape.clauses
         if not voice.prompted or voice.spoken == len(clauses):
             return False
+        if clauses[voice.spoken].end is not None and voice.given is None and len(self._open) > self.FEW:
+            # No opening in company: the clause, when it is whole.
+            return voice.text_over or voice.fed >= clauses[voice.spoken + 1].tokens
         return voice.given is not None or voice.text_over or voice.fed >= clauses[voice.spoken].tokens
 
     def _advance(self, voice: _Voice, speak: bool) -> TalkerOutput:

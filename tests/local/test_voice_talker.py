@@ -10,7 +10,7 @@ from voice_app.config import PackConfig
 from voice_app.errors import InputError
 from voice_app.messages import CodeFrames, PromptIds, PromptParams, TokenVector, TurnId
 from voice_app.models.local import talker_ar
-from voice_app.models.local.talker_ar import TalkerAr
+from voice_app.models.local.talker_ar import FEW, TalkerAr
 from voice_app.schedulers.base import TalkerOutput
 
 pytestmark = pytest.mark.models
@@ -223,3 +223,14 @@ def test_a_limit_of_frames_holds_in_and_after_the_opening(talker: TalkerAr, most
     assert len(sound(given)) == most
     assert [part.last for part in given] == [False] * (len(given) - 1) + [True]
     np.testing.assert_allclose(sound(given), sound(spoken(talker, OPENS))[:most], atol=1e-4)
+
+
+def test_in_company_a_reply_begins_with_its_clause(talker: TalkerAr) -> None:
+    others = [opened(talker) for _ in range(FEW)]
+    late = opened(talker, text="I think that we ")
+    while talker.ready(late):
+        assert step(talker, late).frames is None
+    for state in others:
+        talker.close(state)
+    assert talker.ready(late)
+    assert step(talker, late).frames is not None

@@ -34,6 +34,8 @@ QUESTIONS = [
     "sum-1-1", "sum-3-1", "unit-1-1", "chit-chat-1-1", "chit-chat-2-1", "chit-chat-4-1",
 ]  # fmt: skip
 TIMEOUT_S = 300
+OPENING_S = 0.1
+"""What the same words differ by, alone and within their clause."""
 NOW = "2026-03-04T14:35:00"
 
 
@@ -82,7 +84,9 @@ async def test_twelve_talks_at_once_say_what_each_says_alone(client: PipelineCli
         ], name
         assert words(one) == words(other), name
         sounds = [[e.samples for e in events if isinstance(e, AudioChunk)] for events in (one, other)]
-        assert sum(map(len, sounds[0])) == sum(map(len, sounds[1])), name
+        lengths = [sum(map(len, sound)) for sound in sounds]
+        # An opening, which a reply in company does not have, is said a little slower or faster.
+        assert abs(lengths[0] - lengths[1]) <= OPENING_S * 22_050, name
 
 
 async def test_the_next_turn_finds_the_one_before_in_the_prefix_cache(client: PipelineClient) -> None:
