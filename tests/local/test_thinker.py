@@ -143,7 +143,26 @@ def test_the_head_gives_each_row_the_same_alone(brain: PackagedBrain, engine: On
     np.testing.assert_array_equal(engine.logits(hidden), alone)
 
 
-def test_says_what_the_lean_loop_says(brain: PackagedBrain, thinker: Thinker) -> None:
+def test_says_what_a_plain_loop_over_the_engine_says(
+    brain: PackagedBrain, engine: OnnxEngine, thinker: Thinker
+) -> None:
+    """Token for token: schedules, pages, prefixes and rows ahead change nothing."""
+    for question in QUESTIONS[:6]:
+        spans = brain.frame.spans(by_turns(question))
+        talks = Talks(thinker)
+        turn = talks.ask("one", spans, sampling=Sampling(repetition_penalty=1.0))
+        talks.run()
+        said = talks.replies[turn].ids
+        ids = [token for span in spans for token in span.ids]
+        pages, start, expected = pages_of(engine, len(ids) + len(said)), 0, list[int]()
+        for _ in said:
+            hidden = engine.forward(engine.embed(ids[start:]), [Chunk(start, len(ids) - start, pages)])
+            expected.append(int(engine.logits(hidden[-1:]).argmax()))
+            start, ids = len(ids), [*ids, expected[-1]]
+        assert said == expected
+
+
+def test_finds_likely_what_the_lean_loop_finds_likely(brain: PackagedBrain, thinker: Thinker) -> None:
     """Both have the same weights; where they add up in another order, a row is rounded to 8 bits in another
     way now and then, and of two tokens that are nearly as likely the other one wins."""
     lean = LeanLoop(brain.files)

@@ -77,7 +77,8 @@ class Microphone:
         audio_format = self._config.format
         self._stream = sound.EarStream(audio_format)
         self._quick = sound.EarStream(audio_format, quick=True)
-        self._unjudged += _LEAD
+        if self.listening:
+            self._unjudged += _LEAD
         self._recent.clear()
         self._heard = self._end
         """Position up to which quick sound has come, in samples."""
