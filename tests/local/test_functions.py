@@ -243,7 +243,6 @@ def test_days_until_any_date(day) -> None:
         ("How many days are in a week?", "1 week is 7 days."),
         ("How many meters are in two and a half kilometers?", "2.5 kilometers is 2500 meters."),
         ("How many ounces in a pound?", "1 pound is 16 ounces."),
-        ("How many kilometers are in miles?", "1 mile is about 1.61 kilometers."),
         ("Convert 3 miles to pounds.", "I can't turn miles into pounds."),
     ],
 )

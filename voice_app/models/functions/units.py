@@ -74,7 +74,6 @@ _FORMS = tuple(
         (rf"(?:convert|change|turn) {AMOUNT} {UNIT} (?:to|into|in) {UNIT}", "amount from to"),
         (rf"how (?:many|much)(?: is)? {UNIT} {_IS_IN}(?: in)?(?: the)? {AMOUNT} {UNIT}(?: have| has)?",
          "to amount from"),
-        (rf"how many {UNIT} (?:are )?(?:there )?in {UNIT}", "to from"),
         (rf"(?:what|how much|how many) is(?: the)? {AMOUNT} {UNIT} (?:in|to|as) {UNIT}", "amount from to"),
         (rf"{AMOUNT} {UNIT} (?:in|to|into|(?:is|are|equals) how many) {UNIT}", "amount from to"),
         (rf"how (?:long|far|heavy|hot|cold|warm|much) is {AMOUNT} {UNIT} in {UNIT}", "amount from to"),
@@ -87,7 +86,7 @@ def spoken_conversion(question: str) -> str | None:
     for form, order in _FORMS:
         if found := form.fullmatch(question):
             parts = dict(zip(order.split(), found.groups(), strict=True))
-            return _spoken(parts.get("amount", "a"), UNITS[parts["from"]], UNITS[parts["to"]])
+            return _spoken(parts["amount"], UNITS[parts["from"]], UNITS[parts["to"]])
     return None
 
 
