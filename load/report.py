@@ -202,8 +202,9 @@ def heard(turn: Turn) -> list[tuple[float, float]]:
 def drifts(
     evidence: Evidence, window: Window, origin: float, warm_up_s: float = WARM_UP_S
 ) -> list[DriftFigures]:
-    """p95 of first audio and, as soon as `warm_up_s` have passed since `origin`, every process's memory, in
-    parts of the window; none of a figure whose parts are too few to tell."""
+    """p95 of first audio and, as soon as `warm_up_s` have passed since `origin`, the memory of every process
+    of the server's, in parts of the window; none of a figure whose parts are too few to tell. That of the
+    callers, who keep what they measured, is left out."""
     turns = [turn for turn in turns_of(evidence, window) if turn.first_audio_s is not None and not turn.early]
     latency = _in_parts(
         [(turn.ended or 0.0, turn.first_audio_s or 0.0) for turn in turns], window, TURNS_A_PART
@@ -211,12 +212,11 @@ def drifts(
     figures = [("p95 of first audio", "ms", [(at, 1000 * percentile(values, 95)) for at, values in latency])]
     warm = replace(window, begin=max(window.begin, origin + warm_up_s))
     samples = [sample for sample in evidence.samples if warm.begin <= sample.at < warm.end]
-    for name in dict.fromkeys(name for sample in samples for name in sample.processes):
+    names = dict.fromkeys(name for sample in samples for name in sample.processes)
+    for name in (name for name in names if name != CLIENT):
         own = [(s.at, s.processes[name].memory_mb) for s in samples if name in s.processes]
         points = [(at, median(values)) for at, values in _in_parts(own, warm, SAMPLES_A_PART)]
-        figures.append(
-            ("memory, the callers themselves" if name == CLIENT else f"memory, {name}", "MB", points)
-        )
+        figures.append((f"memory, {name}", "MB", points))
     found = [_drift(*figure, origin, ALPHA / len(figures)) for figure in figures]
     return [drift for drift in found if drift is not None]
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import gevent
@@ -21,6 +21,10 @@ BUDGET_S = 420.0
 """No new number is tried after so much time: the whole of `make load` stays under ten minutes."""
 SETTLE_SHARE = 0.2
 """Of a soak: caches and allocators fill up first."""
+TTL_SHARE = 0.5
+"""Of that time: how long a soak's server keeps an ended talk."""
+LEAST_TTL_S = 10
+"""A caller whose connection is cut calls again within a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,10 @@ def soak(plan: Plan, sessions: int, minutes: float) -> Report:
     people = scenario.read(plan.scenario)
     cast = scripts(people, plan.scenario.parent)
     plan.say(f"▸ starting {plan.target.name}")
-    with trial(plan.target, cast) as running:
-        settle_s = max(SETTLE_S, SETTLE_SHARE * minutes * 60)
+    settle_s = max(SETTLE_S, SETTLE_SHARE * minutes * 60)
+    # What ended talks leave in the store is then as much at every moment that counts.
+    target = replace(plan.target, talk_ttl_s=max(LEAST_TTL_S, round(TTL_SHARE * settle_s)))
+    with trial(target, cast) as running:
         plan.say(f"▸ {sessions} talks for {minutes:g} minutes; the first {settle_s:.0f} s do not count")
         window = running.hold(sessions, minutes * 60 - settle_s, settle_s)
         _let_traces_come(running)

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -40,12 +40,14 @@ REALTIME = "/v1/realtime"
 @dataclass(frozen=True, slots=True)
 class Target:
     """Which server is called: one of our own with the local pack, or with a pipeline that costs nothing
-    (`null_pipeline`), or one that runs already (`url`: ws://HOST:PORT/v1/realtime). `log`: of our own."""
+    (`null_pipeline`), or one that runs already (`url`: ws://HOST:PORT/v1/realtime). Of our own: `log`;
+    `talk_ttl_s`, for which the local pack's server keeps ended talks (None: its default)."""
 
     null_pipeline: bool = False
     url: str | None = None
     log: Path | None = None
     max_talks: int = 64
+    talk_ttl_s: int | None = None
 
     def __post_init__(self) -> None:
         """Raises ConfigError."""
@@ -140,7 +142,9 @@ def _server(target: Target, environment: dict[str, str]) -> Iterator[tuple[str, 
         yield target.url, None
         return
     surroundings = Surroundings(environment, target.log, SERVER_NICENESS)
-    options: Sequence[str] = ("--max-talks", str(target.max_talks))
+    options = ["--max-talks", str(target.max_talks)]
+    if target.talk_ttl_s is not None:
+        options += ["--talk-ttl", str(target.talk_ttl_s)]
     starting = free_server(surroundings) if target.null_pipeline else pack_server(options, surroundings)
     with starting as (port, process):
         yield f"ws://127.0.0.1:{port}{REALTIME}", process

@@ -129,6 +129,8 @@ def test_bad_history_names_the_entry(capsys, tmp_path, content, named):
         (["ask", "--text", "x", "--layout", "moon"], "moon"),
         (["ask", "--text", "x", "--threads", "99999999"], "--threads 99999999"),
         (["serve", "--max-talks", "0"], "--max-talks 0"),
+        (["serve", "--talk-ttl", "0"], "--talk-ttl 0"),
+        (["serve", "--talk-ttl", "99999999999"], "--talk-ttl 99999999999"),
         (["serve", "--min-speech", "-20"], "--min-speech -20"),
         (["serve", "--interrupt-after", "60000"], "--interrupt-after 60000"),
         (["serve", "--port", "99999"], "--port 99999"),
@@ -229,6 +231,14 @@ def test_every_talk_has_room_for_its_turns(monkeypatch):
     monkeypatch.setattr(serving, "serve", lambda config, _: seen.append(config) or 0)
     assert cli.main(["serve", "--max-talks", "200"]) == 0
     assert seen[0].max_turns >= 2 * 200, "one that is answered, one that is begun meanwhile"
+
+
+def test_the_operator_says_how_long_talks_are_kept(monkeypatch):
+    seen: list[serving.ServeOptions] = []
+    monkeypatch.setattr(registry, "bring", lambda *_: None)
+    monkeypatch.setattr(serving, "serve", lambda _, given: seen.append(given) or 0)
+    assert cli.main(["serve"]) == cli.main(["serve", "--talk-ttl", "60"]) == 0
+    assert [given.settings.talk_ttl_s for given in seen] == [1800, 60]
 
 
 def test_the_operator_says_what_is_speech_and_what_interrupts(monkeypatch):

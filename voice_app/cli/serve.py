@@ -9,7 +9,7 @@ from voice_app.cli import checks, options
 from voice_app.errors import ConfigError
 from voice_app.models import registry
 from voice_app.models.local.catalogue import MODELS
-from voice_app.server.settings import TalkSettings
+from voice_app.server.settings import TALK_TTL_S, TalkSettings
 
 TURNS_OF_A_TALK = 3
 """Most turns that a talk has in the pipeline at once: one that is answered, one that is begun before the
@@ -19,6 +19,8 @@ TALK = TalkSettings()
 """What holds unless an option says otherwise."""
 LONGEST_MS = 5000
 """Of the options that say how long speech must be."""
+LONGEST_TTL_S = 30 * 24 * 3600
+"""Talks are kept in memory."""
 
 
 def add_parser(commands) -> None:
@@ -72,6 +74,13 @@ def add_parser(commands) -> None:
     keeping.add_argument("--redis", metavar="URL", help="session store (default: a Redis of its own)")
     keeping.add_argument("--data", type=Path, metavar="DIR", help="where that Redis keeps its data")
     keeping.add_argument("--store-audio", action="store_true", help="keep sound and pictures too")
+    keeping.add_argument(
+        "--talk-ttl",
+        type=int,
+        default=TALK_TTL_S,
+        metavar="S",
+        help=f"seconds for which a talk whose client is gone can be taken up again (default: {TALK_TTL_S})",
+    )
     hosts = parser.add_argument_group("other hosts (docs/deployment.md)")
     hosts.add_argument("--ray", metavar="ADDRESS", help="Ray cluster that starts the workers on other hosts")
     hosts.add_argument(
@@ -100,6 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         max_talks=arguments.max_talks,
         origins=tuple(arguments.origin),
         store_audio=arguments.store_audio,
+        talk_ttl_s=arguments.talk_ttl,
         talk=TalkSettings(
             speculate_ms=None if arguments.no_speculation else TALK.speculate_ms,
             early_ms=None if arguments.no_early_start else TALK.early_ms,
@@ -138,6 +148,10 @@ def _check(arguments: argparse.Namespace) -> None:
     """Raises ConfigError for an option that would be found wrong only after the models are there."""
     if arguments.max_talks < 1:
         raise ConfigError(f"--max-talks {arguments.max_talks}: must be at least 1", param="max_talks")
+    if not 1 <= arguments.talk_ttl <= LONGEST_TTL_S:
+        raise ConfigError(
+            f"--talk-ttl {arguments.talk_ttl}: must be between 1 and {LONGEST_TTL_S}", param="talk_ttl"
+        )
     for option, value in (
         ("--min-speech", arguments.min_speech),
         ("--interrupt-after", arguments.interrupt_after),

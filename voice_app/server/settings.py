@@ -6,6 +6,8 @@ DEFAULT_INSTRUCTIONS = (
     "You are a friendly voice assistant. Answer in one or two short sentences that are easy to speak."
 )
 """For a model that has not been told by its pack what it is."""
+TALK_TTL_S = 1800
+"""Half an hour, after which a person who calls again has begun something new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class ServerSettings:
     origins: tuple[str, ...] = ()
     """Pages that may connect; empty: those of this very host."""
     store_audio: bool = False
-    talk_ttl_s: int = 1800
+    talk_ttl_s: int = TALK_TTL_S
     """How long a talk whose client is gone can be taken up again."""
     max_message_bytes: int = 24 << 20
     """15 MiB of audio in one append are 20 MiB of base64."""
