@@ -8,19 +8,21 @@ from statistics import mean
 from load import scenario
 from load.question_shapes import SCENARIO
 from load.real_run import Crowd, Held, RealTurn
+from load.run import LEAST_TURNS
 from load.trial import Target, scripts, trial
 from load.turns import Turn
 from load.watch import Sample
 
 
 def run(people: Sequence[int], seconds: float) -> tuple[list[Crowd], int]:
-    """Ever more people, each number held for so long; and the silence that ends their turns, in ms."""
+    """Ever more people, each number held for so long, the smallest longer; and the silence in ms
+    that ends their turns."""
     cast = scenario.read(SCENARIO)
     held: list[Held] = []
     with trial(Target(max_talks=max(people)), scripts(cast, SCENARIO.parent)) as running:
         origin = running.origin
         for count in sorted(people):
-            window = running.hold(count, seconds)
+            window = running.hold(count, seconds, least_turns=LEAST_TURNS)
             cores = _cores([s for s in running.watch.samples if window.begin <= s.at < window.end])
             held.append(Held(count, window.begin - origin, window.end - origin, cores))
             used = ", ".join(f"{name} {share:.2f}" for name, share in cores.items())

@@ -1,5 +1,5 @@
 """What real crowds met, as plain data that the capacity model can replay: the same questions by the same
-people, each thinking for as long as they did."""
+people, begun at the same moments."""
 
 import random
 from collections import defaultdict
@@ -125,15 +125,14 @@ def talks(crowd: Crowd, pack: Pack) -> list[Talk]:
 
 
 def _says(turns: Sequence[RealTurn], pack: Pack, dice: random.Random) -> Iterator[Said]:
-    following = [turn.began for turn in turns[1:]]
     before, earlier = pack.shared, list[str]()
-    for number, (turn, begins) in enumerate(zip(turns, [*following, turns[-1].ended], strict=True)):
+    for number, turn in enumerate(turns):
         shape = dice.choice(_measured(pack, turn.question, later=number > 0))
         if turn.answer is not None:
             shape = answered(shape, turn.answer, before, earlier, pack.frame_s)
             before = turn.answer.prompt_tokens + shape.tokens
             earlier.append(turn.answer.words)
-        yield Said(shape, max(0.0, begins - turn.ended))
+        yield Said(shape, 0.0, turn.began)
 
 
 def _measured(pack: Pack, question: str, *, later: bool) -> list[Shape]:

@@ -5,7 +5,7 @@
     python -m load.simulate_check --real run.json   # a run that was kept with --keep, predicted again
 
 Crowds talk, and the model replays what they said with the service times of `measure_stages`: the same
-questions by the same people, who think for as long as they did. Nothing is fitted to what they met.
+questions by the same people, begun at the same moments. Nothing is fitted to what they met.
 """
 
 import argparse

@@ -40,10 +40,12 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One question, and how long is thought after its answer."""
+    """One question, and how long is thought after its answer. `at_s`: when it begins whatever was thought,
+    but not before the answer to the one before was heard."""
 
     shape: Shape
     think_s: float
+    at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,8 @@ class _Person:
     def _heard_out(self, said: Said, asked: Asked) -> None:
         self._job = None
         self._history = asked.keys + asked.says
-        self._box.clock.after(said.think_s, self._speak)
+        at_s, now = self._left[0].at_s if self._left else None, self._box.clock.now
+        self._box.clock.after(said.think_s if at_s is None else max(0.0, at_s - now), self._speak)
 
 
 class _Job:

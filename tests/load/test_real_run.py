@@ -32,12 +32,12 @@ TURNS = [
 ]
 
 
-def test_people_say_again_what_they_said_and_think_as_long():
+def test_people_say_again_what_they_said_when_they_said_it():
     said = talks(Crowd([], TURNS), PACK)
     assert [talk.arrives_s for talk in said] == [1.0, 1.5]
-    assert [[(s.shape.question, s.think_s) for s in talk.says] for talk in said] == [
-        [("a", 0.5), ("b", 0.0)],
-        [("a", 0.0)],
+    assert [[(s.shape.question, s.at_s) for s in talk.says] for talk in said] == [
+        [("a", 1.0), ("b", 5.0)],
+        [("a", 1.5)],
     ]
 
 

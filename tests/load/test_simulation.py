@@ -331,6 +331,13 @@ def test_what_a_talk_cut_short_itself_does_not_hold_back_its_next_start():
     assert first_audio(found) == pytest.approx([max(first + ALONE_S, 0.2)], abs=1e-4)
 
 
+@pytest.mark.parametrize("at_s", [0.0, 5.0])
+def test_a_question_that_is_replayed_begins_when_it_did_but_not_within_the_answer_before(at_s: float):
+    first, second = met([Talk(0.0, (Said(SHAPE, 0.5), Said(SHAPE, 0.5, at_s)))]).turns
+    assert first.ended is not None
+    assert second.at == pytest.approx(max(first.ended, at_s))
+
+
 def test_a_burst_ends_its_questions_within_its_time():
     found = met(burst(PACK, 20, 1.0, seed=1), server=Server(200))
     ends = [turn.at for turn in found.turns]
