@@ -1,14 +1,17 @@
 """Service times of the local pack's stages on this machine: the capacity model's input.
 
     python -m load.measure_stages
+    python -m load.measure_stages --pace    # only how many times as long the calls take now
 
 The pack's own runners run under the real schedulers in one thread, so that nothing else takes the core, in
 the environment that workers get. Each question of the callers is asked alone and several at once; each call
-of a runner is timed with what was in it, and a line is drawn through each stage's calls. Then:
+of a runner is timed with what was in it, and a line is drawn through each stage's calls. What they took
+beside their lines from one moment to the next is kept as the machine's pace. Then:
 
-- in the running pipeline, one turn at a time: what they take there, where each stage has its own thread;
 - after rests: what the first call of each stage, and of each kind, takes beyond its line;
-- while a second process does the same: what the shared memory costs each stage;
+- with and without a second process that does the same, in turns: what the shared memory costs each stage;
+- in the running pipeline, one turn at a time, in turns with the one thread: what calls take there, where each
+  stage has its own;
 - with toys for models: a step's own cost, and a hop's from one process to another;
 - over a pipeline that costs nothing: what a talk takes in the server and in the callers
   (`measure_front_end`).
@@ -23,6 +26,7 @@ import json
 import os
 import random
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -34,11 +38,11 @@ import msgspec
 from load.question_shapes import Asking, pack_of, pool, recording
 from load.simulation.box import Box
 from load.simulation.clock import Clock
-from load.simulation.costs import Around, Line, Measured, Service
+from load.simulation.costs import PACE_S, Around, Line, Measured, Service, read
 from load.simulation.local import local_machine
 from load.simulation.people import Said, Talk, follow
 from load.simulation.shapes import Shape
-from load.stage_calls import KINDS, Call, Calls, beyond, line
+from load.stage_calls import KINDS, Call, Calls, beyond, line, pace, paces
 from voice_app import messages as m
 from voice_app.bench import questions, report
 from voice_app.bench.one_thread import OneThread
@@ -53,10 +57,16 @@ TALKS_PASSES, TURNS = 2, 4
 """Each question so often in talks of so many turns."""
 TOGETHER = (2, 3, 4, 6, 8)
 """Turns at once."""
+PACE_TURNS = 16
+"""Asked for the pace of the moment."""
 RESTS, REST_S = 12, 2.0
+CROWDED_ROUNDS = 4
+CROWDED_TOGETHER = 3
+"""In each round, beside every question by itself."""
 WARM_TURNS, BETWEEN_S = 3, 0.5
 """In the running pipeline: turns that do not count, and between two turns."""
 BESIDE_START_S = 60.0
+PACE_TIMEOUT_S = 120.0
 FRONT_END_S = 60.0
 TOYS = "voice_app.bench.edge_toys:create"
 TOY_TOKENS, TOY_TURNS = 40, 10
@@ -69,6 +79,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", default=OUT, help=f"default: {OUT}")
     parser.add_argument("--calls", metavar="FILE", help="keep every call that was timed")
     parser.add_argument("--beside", action="store_true", help="only keep a core busy with the same, for ever")
+    parser.add_argument("--pace", action="store_true", help="only ask a few questions, and print the pace")
     options = parser.parse_args()
     _as_worker()
     calls = Calls()
@@ -82,13 +93,16 @@ def main() -> int:
         _beside(asking)
     asking.together(2, first=2)
     calls.clear()
+    if options.pace:
+        print(_pace_now(asking, calls, read(options.out)))
+        return 0
     shapes = _all(asking)
     alone, assemble_s = calls.copy(), report.median(calls.assembled_s)
     lines = {stage: line(some, base=stage not in KINDS) for stage, some in alone.items()}
     cold = _after_rests(asking, calls)
-    crowded = _crowded(asking, calls)
+    crowded = _crowded(asking, calls, lines)
     services = {
-        stage: Service(fit, max(1.0, beyond(fit, crowded[stage])), _cold_s(fit, cold[stage]))
+        stage: Service(fit, max(1.0, crowded[stage]), _cold_s(fit, cold[stage]))
         for stage, fit in lines.items()
     }
     measured = Measured(
@@ -98,11 +112,13 @@ def main() -> int:
         assemble_s=assemble_s,
         stages=services,
         pack=pack_of(asking.talks, shapes),
+        pace=paces(lines, alone, PACE_S),
     )
-    measured = msgspec.structs.replace(measured, stages=asyncio.run(_in_workers(measured)))
+    in_workers = asyncio.run(_in_workers(measured, asking, calls))
+    measured = msgspec.structs.replace(measured, stages=in_workers)
     options.out.parent.mkdir(exist_ok=True)
     options.out.write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=1) + b"\n")
-    kept = {"alone": alone, "cold": cold, "crowded": crowded}
+    kept = {"alone": alone, "cold": cold}
     report.write_json(options.calls, {name: msgspec.to_builtins(some) for name, some in kept.items()})
     _print(measured, alone)
     return 0
@@ -130,6 +146,20 @@ def _all(asking: Asking) -> list[Shape]:
     return shapes
 
 
+def _pace_now(asking: Asking, calls: Calls, measured: Measured) -> float:
+    """How many times as long calls take as those that the lines went through."""
+    for number in range(PACE_TURNS):
+        asking.together(1, number)
+    return pace({stage: service.line for stage, service in measured.stages.items()}, calls.by_stage)
+
+
+def pace_now(costs: Path) -> float:
+    """The pace of the moment beside the service times in `costs`, measured by a process of its own."""
+    command = [sys.executable, "-m", "load.measure_stages", "--pace", "--out", str(costs)]
+    told = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=PACE_TIMEOUT_S)
+    return float(told.stdout.splitlines()[-1])
+
+
 def _beside(asking: Asking) -> None:
     while True:
         print("busy", flush=True)
@@ -154,17 +184,27 @@ def _cold_s(fit: Line, first: Sequence[Sequence[Call]]) -> float:
     return max(0.0, report.median(beyond_s))
 
 
-def _crowded(asking: Asking, calls: Calls) -> dict[Stage, list[Call]]:
-    """Calls while a second process does the same."""
+def _crowded(asking: Asking, calls: Calls, lines: Mapping[Stage, Line]) -> dict[Stage, float]:
+    """How many times as long each stage's calls take while a second process does the same. It is stopped
+    every other time, since what else the machine does changes within minutes."""
+    with_it: dict[Stage, list[Call]] = {stage: [] for stage in lines}
+    without: dict[Stage, list[Call]] = {stage: [] for stage in lines}
     command = [sys.executable, "-m", "load.measure_stages", "--beside"]
     other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout is not None
         if not select.select([other.stdout], [], [], BESIDE_START_S)[0]:
             raise TimeoutError("the second process did not begin")
-        calls.clear()
-        _all(asking)
-        return calls.copy()
+        for number in range(CROWDED_ROUNDS):
+            for what, kept in ((signal.SIGSTOP, without), (signal.SIGCONT, with_it)):
+                other.send_signal(what)
+                calls.clear()
+                for question in range(len(pool())):
+                    asking.together(1, question)
+                asking.together(CROWDED_TOGETHER, number)
+                for stage, some in calls.copy().items():
+                    kept[stage] += some
+        return {s: beyond(fit, with_it[s]) / beyond(fit, without[s]) for s, fit in lines.items()}
     finally:
         other.kill()
         other.wait()
@@ -177,18 +217,23 @@ def _around() -> Around:
     return Around(step_s=step_s, hop_s=hop_s, **json.loads(told.stdout.splitlines()[-1]))
 
 
-async def _in_workers(measured: Measured) -> dict[Stage, Service]:
-    """The services, with what their calls take in the running pipeline, which has but one turn to do."""
+async def _in_workers(measured: Measured, asking: Asking, calls: Calls) -> dict[Stage, Service]:
+    """The services, with what their calls take in the running pipeline, which has but one turn to do. Before
+    each of its turns the one thread is asked for the pace of the moment."""
+    lines = {stage: service.line for stage, service in measured.stages.items()}
     took: dict[Stage, list[float]] = {stage: [] for stage in measured.stages}
     shapes = {shape.question: shape for shape in measured.pack.shapes if not shape.later}
     async with PipelineClient(PipelineConfig()) as client:
         for number, question in enumerate((*pool()[-WARM_TURNS:], *pool())):
+            calls.clear()
+            asking.together(1, number)
+            now = pace(lines, calls.by_stage)
+            await asyncio.sleep(BETWEEN_S)
             real_ms = await _stages_ms(client, question, number)
             if number >= WARM_TURNS:
                 busy_s = _alone_busy_s(measured, shapes[recording(question)])
                 for stage, some in took.items():
-                    some.append(real_ms[stage].busy_ms / 1000 / busy_s[stage])
-            await asyncio.sleep(BETWEEN_S)
+                    some.append(real_ms[stage].busy_ms / 1000 / busy_s[stage] / now)
     return {
         stage: msgspec.structs.replace(service, in_worker=report.median(took[stage]))
         for stage, service in measured.stages.items()

@@ -2,10 +2,13 @@
 
 Importing this module patches the process for gevent (locust does)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import mean
 
+import msgspec
+
 from load import scenario
+from load.mouth import Script
 from load.question_shapes import SCENARIO
 from load.real_run import Crowd, Held, RealTurn
 from load.run import LEAST_TURNS
@@ -14,21 +17,29 @@ from load.turns import Turn
 from load.watch import Sample
 
 
-def run(people: Sequence[int], seconds: float) -> tuple[list[Crowd], int]:
-    """Ever more people, each number held for so long, the smallest longer; and the silence in ms
-    that ends their turns."""
+def run(people: Sequence[int], seconds: float, pace: Callable[[], float]) -> tuple[list[Crowd], int]:
+    """Each number of people with a server of their own, held for so long, the smallest longer; and the
+    silence in ms that ends their turns. `pace` is asked while nobody talks: before and after each of them."""
     cast = scenario.read(SCENARIO)
-    held: list[Held] = []
-    with trial(Target(max_talks=max(people)), scripts(cast, SCENARIO.parent)) as running:
+    crowds: list[Crowd] = []
+    before = pace()
+    for count in sorted(people):
+        crowd = _crowd(count, seconds, scripts(cast, SCENARIO.parent))
+        after = pace()
+        crowds.append(msgspec.structs.replace(crowd, pace=(before + after) / 2))
+        before = after
+        used = ", ".join(f"{name} {share:.2f}" for name, share in crowd.held[0].cores.items())
+        print(f"… {count} at once; pace {crowds[-1].pace:.2f}; cores: {used}", flush=True)
+    return crowds, cast.silence_ms
+
+
+def _crowd(people: int, seconds: float, said: dict[str, Script]) -> Crowd:
+    with trial(Target(max_talks=people), said) as running:
         origin = running.origin
-        for count in sorted(people):
-            window = running.hold(count, seconds, least_turns=LEAST_TURNS)
-            cores = _cores([s for s in running.watch.samples if window.begin <= s.at < window.end])
-            held.append(Held(count, window.begin - origin, window.end - origin, cores))
-            used = ", ".join(f"{name} {share:.2f}" for name, share in cores.items())
-            print(f"… {count} at once; cores: {used}", flush=True)
+        window = running.hold(people, seconds, least_turns=LEAST_TURNS)
+        cores = _cores([s for s in running.watch.samples if window.begin <= s.at < window.end])
         turns = [turn for t in running.scene.record.turns if (turn := _turn(t, origin)) is not None]
-    return [Crowd(held, turns)], cast.silence_ms
+    return Crowd([Held(people, window.begin - origin, window.end - origin, cores)], turns)
 
 
 def _cores(samples: Sequence[Sample]) -> dict[str, float]:

@@ -65,10 +65,12 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Crowd(msgspec.Struct, frozen=True):
-    """Talks over one pipeline; the number of people may rise while they talk."""
+    """Talks over one pipeline; the number of people may rise while they talk. `pace`: how many times as long
+    the models' calls took then, by themselves, as when the service times were measured."""
 
     held: list[Held]
     turns: list[RealTurn]
+    pace: float = 1.0
 
 
 @dataclass(slots=True)
@@ -112,14 +114,14 @@ class Run(msgspec.Struct, frozen=True):
         return Figures([turn.first_audio_s for turn in turns], sum(bool(turn.gaps) for turn in turns))
 
 
-def talks(crowd: Crowd, pack: Pack) -> list[Talk]:
-    """What was said in it, and answered where that is known. Raises ConfigError for a question that was not
-    measured."""
+def talks(crowd: Crowd, pack: Pack, seed: int = 0) -> list[Talk]:
+    """What was said in it, and answered where that is known; else one of the answers that were measured, by
+    `seed`. Raises ConfigError for a question that was not measured."""
     by_talk: dict[int, list[RealTurn]] = defaultdict(list)
     for turn in sorted(crowd.turns, key=lambda turn: turn.began):
         by_talk[turn.talk].append(turn)
     return [
-        Talk(turns[0].began, tuple(_says(turns, pack, random.Random(talk))))
+        Talk(turns[0].began, tuple(_says(turns, pack, random.Random(f"{talk} {seed}"))))
         for talk, turns in by_talk.items()
     ]
 

@@ -12,10 +12,13 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
+import msgspec
+
 from load import real_run
-from load.measure_stages import OUT
+from load.measure_stages import OUT, pace_now
 from load.real_run import Crowd, Figures, Run
 from load.simulate import P95_S
 from load.simulation.box import Box
@@ -27,7 +30,9 @@ from voice_app.bench import report
 
 PEOPLE = (1, 2, 4, 6, 8, 12)
 ROUNDS = 2
-SECONDS = 30.0
+SECONDS = 40.0
+REPLAYS = 8
+"""Of each crowd, each in another part of the machine's pace."""
 WITHIN = 0.2
 
 
@@ -51,11 +56,14 @@ def main() -> int:
 
 def _real(options: argparse.Namespace) -> Run:
     if options.pipeline:
-        return Run(report.machine(), None, asyncio.run(_pipeline(options.people, options.rounds)))
+        before = pace_now(options.costs)
+        crowds = asyncio.run(_pipeline(options.people, options.rounds))
+        pace = (before + pace_now(options.costs)) / 2
+        return Run(report.machine(), None, [msgspec.structs.replace(crowd, pace=pace) for crowd in crowds])
     # Imported here: it patches the process for gevent, which asyncio does not bear.
     from load import real_callers
 
-    crowds, silence_ms = real_callers.run(options.people, options.seconds)
+    crowds, silence_ms = real_callers.run(options.people, options.seconds, lambda: pace_now(options.costs))
     return Run(report.machine(), silence_ms, crowds)
 
 
@@ -88,17 +96,22 @@ def compare(costs: Measured, run: Run, json_path: str | None) -> int:
 
 
 def predicted(costs: Measured, run: Run) -> dict[int, Figures]:
-    """What each number of people meets."""
+    """What each number of people meets: first audio of the turns of all replays, and gaps in one of them."""
     told = {people: Figures([], 0) for people in run.people()}
+    gaps = dict.fromkeys(told, 0)
     server = None if run.silence_ms is None else Server(run.silence_ms, costs.around.reply_s)
-    for crowd in run.crowds:
-        machine = local_machine(costs, served=server is not None, callers=server is not None)
+    on_it = server is not None
+    for crowd, replay in product(run.crowds, range(REPLAYS)):
+        begins = replay * len(costs.pace) // REPLAYS
+        machine = local_machine(costs, served=on_it, callers=on_it, pace=crowd.pace, begins=begins)
         box = Box(costs.pack, costs, machine, Clock())
-        met = follow(box, costs.pack, real_run.talks(crowd, costs.pack), server)
+        met = follow(box, costs.pack, real_run.talks(crowd, costs.pack, replay), server)
         for held in crowd.held:
             turns = [turn for turn in met.turns if held.counts(turn.ended)]
             told[held.people].first_audio_s += [t.first_audio_s for t in turns if t.first_audio_s is not None]
-            told[held.people].gaps += sum(bool(turn.gaps) for turn in turns)
+            gaps[held.people] += sum(bool(turn.gaps) for turn in turns)
+    for people, figures in told.items():
+        figures.gaps = round(gaps[people] / REPLAYS)
     return told
 
 

@@ -1,9 +1,11 @@
 """The calls of a pack's runners, timed, with what was in each; and the line through them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from math import inf
 from typing import Any
 
 import msgspec
@@ -48,10 +50,11 @@ WHISPER_HZ, MEL_HZ = 50, 100
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One call of a runner: what was in it, and seconds."""
+    """One call of a runner: what was in it, seconds, and when it began by `time.perf_counter`."""
 
     amounts: tuple[float, ...]
     seconds: float
+    began: float = 0.0
 
 
 @dataclass(slots=True)
@@ -106,7 +109,7 @@ class Calls:
             begin = time.perf_counter()
             results = call(batch)
             seconds = time.perf_counter() - begin
-            some.append(Call(amounts(batch, results), seconds))
+            some.append(Call(amounts(batch, results), seconds, begin))
             return results
 
         vars(runner)[name] = timed
@@ -238,3 +241,31 @@ def beyond(fit: Line, calls: Sequence[Call]) -> float:
     """How many times as long as the line says the calls took, all together."""
     chosen = [call for call in calls if any(call.amounts)]
     return sum(call.seconds for call in chosen) / sum(fit(*call.amounts) for call in chosen)
+
+
+def pace(lines: Mapping[Stage, Line], calls: Mapping[Stage, Sequence[Call]]) -> float:
+    """How many times as long as their lines say the calls of all stages took."""
+    (found,) = paces(lines, calls, inf)
+    return found
+
+
+def paces(
+    lines: Mapping[Stage, Line], calls: Mapping[Stage, Sequence[Call]], step_s: float
+) -> tuple[float, ...]:
+    """`pace` of those that began in each `step_s` seconds; in a step without any it is as it was before."""
+    known = [
+        (call.began, call.seconds, lines[stage](*call.amounts))
+        for stage, some in calls.items()
+        for call in some
+        if any(call.amounts)
+    ]
+    first = min(began for began, _, _ in known)
+    took, should = defaultdict[int, float](float), defaultdict[int, float](float)
+    for began, seconds, line_s in known:
+        step = int((began - first) / step_s)
+        took[step] += seconds
+        should[step] += line_s
+    found: list[float] = []
+    for step in range(max(took) + 1):
+        found.append(took[step] / should[step] if should[step] else found[-1])
+    return tuple(found)

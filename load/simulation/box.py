@@ -6,7 +6,7 @@ from functools import partial
 from typing import cast
 
 from load.simulation import runners
-from load.simulation.clock import Clock, Processor
+from load.simulation.clock import Clock, Pace, Processor
 from load.simulation.costs import Costs, Service
 from load.simulation.runners import Asked
 from load.simulation.shapes import Pack
@@ -40,7 +40,8 @@ class Machine:
     """`processors`: cores by name (a GPU is one). `places`: the processors of each stage; more than one are
     replicas of its worker. `workers`: the process of each stage. `step_s`: what a step costs beside its model
     call; `hop_s`: from one process to another. `services`: of the measured stages, how crowds and rests slow
-    them. `talk_cores`: of the processor "cpu", what each talk takes of it all the time."""
+    them. `talk_cores`: of the processor "cpu", what each talk takes of it all the time. `pace`: of all
+    processors."""
 
     processors: dict[str, float]
     places: dict[Stage, tuple[str, ...]]
@@ -49,6 +50,7 @@ class Machine:
     hop_s: float = 0.0
     services: Mapping[Stage, Service] = field(default_factory=dict)
     talk_cores: float = 0.0
+    pace: Pace = field(default_factory=Pace)
 
 
 @dataclass(slots=True)
@@ -75,7 +77,9 @@ class Box:
 
     def __init__(self, pack: Pack, costs: Costs, machine: Machine, clock: Clock) -> None:
         self.clock = clock
-        self.processors = {name: Processor(clock, cores) for name, cores in machine.processors.items()}
+        self.processors = {
+            name: Processor(clock, cores, machine.pace) for name, cores in machine.processors.items()
+        }
         self.errors: list[VoiceAppError] = []
         self._machine = machine
         self._turns: dict[TurnId, _Turn] = {}

@@ -4,8 +4,10 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 
 Action = Callable[[], None]
+EDGE_S = 1e-9
 
 
 class Clock:
@@ -30,6 +32,22 @@ class Clock:
             action()
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How many times as long work takes than it should, in steps of `step_s` seconds, over and over again: a
+    machine that others use too is not equally fast from one second to the next."""
+
+    steps: tuple[float, ...] = (1.0,)
+    step_s: float = inf
+
+    def at(self, now: float) -> float:
+        return self.steps[int(now / self.step_s) % len(self.steps)]
+
+    def changes_after(self, now: float) -> float:
+        """Seconds from `now` until the next step begins."""
+        return inf if self.step_s == inf else (int(now / self.step_s) + 1) * self.step_s - now
+
+
 @dataclass(slots=True)
 class _Job:
     left: float
@@ -39,10 +57,13 @@ class _Job:
 
 class Processor:
     """`cores` that all jobs share evenly, none faster than one core. While more than one job is at work, each
-    takes `crowded` times as long, by what it is: cores share the memory's bandwidth and the caches."""
+    takes `crowded` times as long, by what it is: cores share the memory's bandwidth and the caches. All of
+    them keep the same `pace`."""
 
-    def __init__(self, clock: Clock, cores: float) -> None:
+    def __init__(self, clock: Clock, cores: float, pace: Pace | None = None) -> None:
         self.cores = cores
+        self._pace = pace or Pace()
+        self._slow = self._pace.at(clock.now)
         self.busy_s = 0.0
         """Core seconds spent so far."""
         self._clock = clock
@@ -66,7 +87,7 @@ class Processor:
 
     def _rate(self, job: _Job) -> float:
         """Seconds of its work that are done in a second."""
-        share = min(1.0, self._free / len(self._jobs))
+        share = min(1.0, self._free / len(self._jobs)) / self._slow
         return share / job.crowded if len(self._jobs) > 1 else share
 
     def _pass(self) -> None:
@@ -78,12 +99,15 @@ class Processor:
         self._since = self._clock.now
 
     def _plan(self) -> None:
-        """Wake up when the next job is done, unless the jobs change before."""
+        """Wake up when the next job is done or the pace changes, unless the jobs change before."""
         self._round += 1
         if self._jobs:
-            plan = self._round
-            wait = min(job.left / self._rate(job) for job in self._jobs.values())
-            self._clock.after(max(0.0, wait), lambda: self._finish(plan))
+            plan, now = self._round, self._clock.now
+            # A hair beyond the step's edge: rounding must not find the step before it again.
+            self._slow = self._pace.at(now + EDGE_S)
+            done = min(job.left / self._rate(job) for job in self._jobs.values())
+            wait = min(max(0.0, done), self._pace.changes_after(now + EDGE_S) + EDGE_S)
+            self._clock.after(wait, lambda: self._finish(plan))
 
     def _finish(self, plan: int) -> None:
         if plan != self._round:

@@ -66,6 +66,8 @@ class Service(msgspec.Struct, frozen=True):
         return self.in_worker * self.line(*amounts)
 
 
+PACE_S = 0.25
+"""Of a few calls of the stages; what else a machine is busy with comes and goes within seconds."""
 COLD_AFTER_S = 1.0
 """Rest after which a call counts as cold; shorter rests are among the calls that the lines go through."""
 
@@ -85,7 +87,8 @@ class Around(msgspec.Struct, frozen=True):
 
 class Measured(msgspec.Struct, frozen=True):
     """What `measure_stages` found. `cores`: of the machine. `assemble_s`: of one prompt, which the thinker
-    puts together between its steps."""
+    puts together between its steps. `pace`: how many times as long as their lines the calls took, `PACE_S`
+    after `PACE_S`."""
 
     machine: dict[str, str | int]
     cores: int
@@ -93,6 +96,7 @@ class Measured(msgspec.Struct, frozen=True):
     assemble_s: float
     stages: dict[Stage, Service]
     pack: Pack
+    pace: tuple[float, ...] = (1.0,)
 
     @property
     def source(self) -> str:

@@ -1,17 +1,28 @@
 """The local pack's machine: all stages share its cores."""
 
 from load.simulation.box import Machine
-from load.simulation.costs import Measured
+from load.simulation.clock import Pace
+from load.simulation.costs import PACE_S, Measured
 from voice_app.messages import Stage
 from voice_app.pipeline import layout
 
 
 def local_machine(
-    costs: Measured, cores: int | None = None, *, served: bool = True, callers: bool = False
+    costs: Measured,
+    cores: int | None = None,
+    *,
+    served: bool = True,
+    callers: bool = False,
+    pace: float = 1.0,
+    begins: int = 0,
 ) -> Machine:
     """The machine that was measured, with the layout `cpu`: all stages share its cores, with the server if
-    there is one (`served`), and with the callers where they are on the same machine."""
+    there is one (`served`), and with the callers where they are on the same machine. `pace`: how many times
+    as long everything takes as when it was measured; the unevenness of then is the same, from its step number
+    `begins` on."""
     around, places = costs.around, layout.load("cpu")
+    first = begins % len(costs.pace)
+    steps = (pace * step for step in (*costs.pace[first:], *costs.pace[:first]))
     return Machine(
         processors={"cpu": float(cores or costs.cores)},
         places=dict.fromkeys(Stage, ("cpu",)),
@@ -20,4 +31,5 @@ def local_machine(
         hop_s=around.hop_s,
         services=costs.stages,
         talk_cores=served * around.server_cores + callers * around.callers_cores,
+        pace=Pace(tuple(steps), PACE_S),
     )

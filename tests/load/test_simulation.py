@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from load.simulation.box import Box, Machine
-from load.simulation.clock import Clock, Processor
+from load.simulation.clock import Clock, Pace, Processor
 from load.simulation.costs import Around, Line, Measured, Service
 from load.simulation.listening import Then, steps
+from load.simulation.local import local_machine
 from load.simulation.people import Manner, Met, Said, Server, Talk, burst, follow, talks
 from load.simulation.runners import Asked
 from load.simulation.shapes import Clause, Hearing, Pack, Shape, Stretch
@@ -120,6 +121,25 @@ def test_what_is_given_away_is_not_there():
     clock.run(until=10.0)
     assert done == pytest.approx([2.0])
     assert processor.busy_s == pytest.approx(4.0)
+
+
+def test_work_keeps_the_machine_s_pace():
+    """Half as fast in every other second."""
+    clock, done = Clock(), []
+    processor = Processor(clock, 2.0, Pace((1.0, 2.0), 1.0))
+    processor.work(2.0, lambda: done.append(clock.now))
+    clock.after(1.5, lambda: processor.work(0.5, lambda: done.append(clock.now)))
+    clock.run(until=10.0)
+    assert done == pytest.approx([2.25, 2.5], abs=1e-6)
+    assert processor.busy_s == pytest.approx(2.25 + 1.0, abs=1e-6)
+
+
+def test_a_machine_is_as_uneven_as_it_was_measured_from_any_step_on():
+    costs = msgspec.structs.replace(COSTS, pace=(1.0, 1.2, 0.8))
+    assert local_machine(costs).pace.steps == (1.0, 1.2, 0.8)
+    assert local_machine(costs, pace=2.0, begins=4).pace.steps == (2.4, 1.6, 2.0)
+    whole, half = (first_audio(met(one(), where=local_machine(COSTS, pace=pace)))[0] for pace in (1.0, 2.0))
+    assert half == pytest.approx(2 * whole, rel=1e-3)
 
 
 def test_one_turn_alone_takes_the_sum_of_its_stages():

@@ -8,10 +8,11 @@ import talker_calls
 from test_simulation import PACK
 
 from load.question_shapes import AFTER_S, Asking, frames_of, packets, pool
+from load.simulation.costs import Line
 from load.simulation.listening import PACKET_S
 from load.simulation.runners import ClauseTalker
 from load.simulation.shapes import Shape
-from load.stage_calls import Call, Calls, line
+from load.stage_calls import Call, Calls, line, pace, paces
 from voice_app.bench import callers
 from voice_app.bench.one_thread import OneThread
 from voice_app.config import PackConfig
@@ -33,6 +34,17 @@ def test_the_line_through_calls_of_one_kind_and_of_several(base: bool, expected:
     calls = [Call(some, took) for some, took in zip(amounts, seconds, strict=True)]
     found = line([*calls, Call((0, 0), 1.0)], base=base)
     assert (found.base, found.each) == (pytest.approx(expected[0]), pytest.approx(expected[1]))
+
+
+def test_the_pace_is_what_calls_took_beside_their_lines_as_time_went_by():
+    lines = {Stage.THINKER: Line(0.0, (1.0,)), Stage.CODE2WAV: Line(1.0, (1.0,))}
+    calls = {
+        Stage.THINKER: [Call((1,), 1.0, began=5.0), Call((2,), 3.0, began=7.5), Call((0,), 9.0, began=6.0)],
+        Stage.CODE2WAV: [Call((1,), 2.0, began=5.9), Call((2,), 4.5, began=11.0)],
+    }
+    # Nothing but a call with nothing in it began in the second of these steps of a second.
+    assert paces(lines, calls, 1.0) == pytest.approx((1.0, 1.0, 1.5, 1.5, 1.5, 1.5, 1.5))
+    assert pace(lines, calls) == pytest.approx(10.5 / 8)
 
 
 @dataclass(frozen=True)
