@@ -57,8 +57,6 @@ TALKS_PASSES, TURNS = 2, 4
 """Each question so often in talks of so many turns."""
 TOGETHER = (2, 3, 4, 6, 8)
 """Turns at once."""
-PACE_TURNS = 16
-"""Asked for the pace of the moment."""
 RESTS, REST_S = 12, 2.0
 CROWDED_ROUNDS = 4
 CROWDED_TOGETHER = 3
@@ -77,7 +75,7 @@ def main() -> int:
     """Measure and write."""
     parser = argparse.ArgumentParser(description="Service times of the local pack's stages")
     parser.add_argument("--out", type=Path, metavar="FILE", default=OUT, help=f"default: {OUT}")
-    parser.add_argument("--calls", metavar="FILE", help="keep every call that was timed")
+    parser.add_argument("--calls", metavar="FILE", help="keep the calls in one thread")
     parser.add_argument("--beside", action="store_true", help="only keep a core busy with the same, for ever")
     parser.add_argument("--pace", action="store_true", help="only ask a few questions, and print the pace")
     options = parser.parse_args()
@@ -96,13 +94,16 @@ def main() -> int:
     if options.pace:
         print(_pace_now(asking, calls, read(options.out)))
         return 0
-    shapes = _all(asking)
+    shapes = _each(asking)
+    each = calls.copy()
+    for number, turns in enumerate(TOGETHER):
+        asking.together(turns, first=4 * number)
     alone, assemble_s = calls.copy(), report.median(calls.assembled_s)
     lines = {stage: line(some, base=stage not in KINDS) for stage, some in alone.items()}
     cold = _after_rests(asking, calls)
-    crowded = _crowded(asking, calls, lines)
+    crowded = _crowded(asking, calls)
     services = {
-        stage: Service(fit, max(1.0, crowded[stage]), _cold_s(fit, cold[stage]))
+        stage: Service(fit, _beside_it(fit, *crowded[stage]), _cold_s(fit, cold[stage]))
         for stage, fit in lines.items()
     }
     measured = Measured(
@@ -112,13 +113,13 @@ def main() -> int:
         assemble_s=assemble_s,
         stages=services,
         pack=pack_of(asking.talks, shapes),
-        pace=paces(lines, alone, PACE_S),
+        each_pace=pace(lines, each),
     )
     in_workers = asyncio.run(_in_workers(measured, asking, calls))
-    measured = msgspec.structs.replace(measured, stages=in_workers)
+    measured = msgspec.structs.replace(measured, stages=in_workers, pace=paces(lines, alone, PACE_S))
     options.out.parent.mkdir(exist_ok=True)
     options.out.write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=1) + b"\n")
-    kept = {"alone": alone, "cold": cold}
+    kept = {"alone": alone, "cold": cold, "crowded": crowded}
     report.write_json(options.calls, {name: msgspec.to_builtins(some) for name, some in kept.items()})
     _print(measured, alone)
     return 0
@@ -131,8 +132,8 @@ def _as_worker() -> None:
         os.execve(sys.executable, [sys.executable, "-m", "load.measure_stages", *sys.argv[1:]], wanted)
 
 
-def _all(asking: Asking) -> list[Shape]:
-    """Each question by itself, talks with a history, and so many at once; what each turn consists of."""
+def _each(asking: Asking) -> list[Shape]:
+    """Each question by itself, and in talks with a history; what each turn consists of."""
     shapes = [shape for question in pool() for shape in asking.talk([question])]
     for seed in range(TALKS_PASSES):
         order = random.Random(seed).sample(pool(), len(pool()))
@@ -141,16 +142,15 @@ def _all(asking: Asking) -> list[Shape]:
             for first in range(0, len(order), TURNS)
             for shape in asking.talk(order[first : first + TURNS])
         ]
-    for number, turns in enumerate(TOGETHER):
-        asking.together(turns, first=4 * number)
     return shapes
 
 
 def _pace_now(asking: Asking, calls: Calls, measured: Measured) -> float:
-    """How many times as long calls take as those that the lines went through."""
-    for number in range(PACE_TURNS):
+    """How many times as long as then the calls of each question by itself take."""
+    for number in range(len(pool())):
         asking.together(1, number)
-    return pace({stage: service.line for stage, service in measured.stages.items()}, calls.by_stage)
+    lines = {stage: service.line for stage, service in measured.stages.items()}
+    return pace(lines, calls.by_stage) / measured.each_pace
 
 
 def pace_now(costs: Path) -> float:
@@ -184,30 +184,36 @@ def _cold_s(fit: Line, first: Sequence[Sequence[Call]]) -> float:
     return max(0.0, report.median(beyond_s))
 
 
-def _crowded(asking: Asking, calls: Calls, lines: Mapping[Stage, Line]) -> dict[Stage, float]:
-    """How many times as long each stage's calls take while a second process does the same. It is stopped
-    every other time, since what else the machine does changes within minutes."""
-    with_it: dict[Stage, list[Call]] = {stage: [] for stage in lines}
-    without: dict[Stage, list[Call]] = {stage: [] for stage in lines}
+def _crowded(asking: Asking, calls: Calls) -> dict[Stage, tuple[list[Call], list[Call]]]:
+    """Each stage's calls while a second process is stopped, and while it does the same: in turns, since what
+    else the machine does changes within minutes."""
+    found: dict[Stage, tuple[list[Call], list[Call]]] = {stage: ([], []) for stage in calls.by_stage}
     command = [sys.executable, "-m", "load.measure_stages", "--beside"]
     other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout is not None
-        if not select.select([other.stdout], [], [], BESIDE_START_S)[0]:
+        if not select.select([other.stdout], [], [], BESIDE_START_S)[0] or not other.stdout.readline():
             raise TimeoutError("the second process did not begin")
         for number in range(CROWDED_ROUNDS):
-            for what, kept in ((signal.SIGSTOP, without), (signal.SIGCONT, with_it)):
+            for place, what in enumerate((signal.SIGSTOP, signal.SIGCONT)):
                 other.send_signal(what)
                 calls.clear()
                 for question in range(len(pool())):
                     asking.together(1, question)
                 asking.together(CROWDED_TOGETHER, number)
                 for stage, some in calls.copy().items():
-                    kept[stage] += some
-        return {s: beyond(fit, with_it[s]) / beyond(fit, without[s]) for s, fit in lines.items()}
+                    found[stage][place].extend(some)
+        if other.poll() is not None:
+            raise ChildProcessError(f"the second process ended with {other.returncode}")
+        return found
     finally:
         other.kill()
         other.wait()
+
+
+def _beside_it(fit: Line, without: Sequence[Call], with_it: Sequence[Call]) -> float:
+    """How many times as long calls take beside the second process."""
+    return max(1.0, beyond(fit, with_it) / beyond(fit, without))
 
 
 def _around() -> Around:

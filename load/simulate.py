@@ -13,7 +13,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from load.simulation import fleet, qwen3_omni
@@ -117,7 +117,8 @@ class Subject:
         busy: dict[str, float] = {}
         worked: dict[str, float] = {}
         for seed in range(self.seeds):
-            box = Box(self.pack, self.costs, self.machine, Clock())
+            pace = self.machine.pace.from_share(seed / self.seeds)
+            box = Box(self.pack, self.costs, replace(self.machine, pace=pace), Clock())
             met = follow(box, self.pack, crowds(self.pack, people, seed), self.server)
             whole.turns += met.turns
             # Until the last turn began: what then runs out is no load.

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -48,10 +49,11 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, metavar="FILE", help="keep the run")
     parser.add_argument("--json", metavar="FILE", help="keep the figures")
     options = parser.parse_args()
+    costs = read(options.costs)
     run = real_run.joined(map(real_run.read, options.real)) if options.real else _real(options)
     if options.keep:
         real_run.write(run, options.keep)
-    return compare(read(options.costs), run, options.json)
+    return compare(costs, run, options.json)
 
 
 def _real(options: argparse.Namespace) -> Run:
@@ -96,22 +98,23 @@ def compare(costs: Measured, run: Run, json_path: str | None) -> int:
 
 
 def predicted(costs: Measured, run: Run) -> dict[int, Figures]:
-    """What each number of people meets: first audio of the turns of all replays, and gaps in one of them."""
+    """What each number of people meets: first audio of the turns of all replays, and turns with a gap in one
+    of them, on average."""
     told = {people: Figures([], 0) for people in run.people()}
     gaps = dict.fromkeys(told, 0)
     server = None if run.silence_ms is None else Server(run.silence_ms, costs.around.reply_s)
     on_it = server is not None
     for crowd, replay in product(run.crowds, range(REPLAYS)):
-        begins = replay * len(costs.pace) // REPLAYS
-        machine = local_machine(costs, served=on_it, callers=on_it, pace=crowd.pace, begins=begins)
-        box = Box(costs.pack, costs, machine, Clock())
+        machine = local_machine(costs, served=on_it, callers=on_it, pace=crowd.pace)
+        pace = machine.pace.from_share(replay / REPLAYS)
+        box = Box(costs.pack, costs, replace(machine, pace=pace), Clock())
         met = follow(box, costs.pack, real_run.talks(crowd, costs.pack, replay), server)
         for held in crowd.held:
             turns = [turn for turn in met.turns if held.counts(turn.ended)]
             told[held.people].first_audio_s += [t.first_audio_s for t in turns if t.first_audio_s is not None]
             gaps[held.people] += sum(bool(turn.gaps) for turn in turns)
     for people, figures in told.items():
-        figures.gaps = round(gaps[people] / REPLAYS)
+        figures.gaps = gaps[people] / REPLAYS
     return told
 
 
@@ -126,7 +129,7 @@ def most(met: Mapping[int, Figures]) -> int:
 
 
 def _gaps(met: Mapping[int, Figures]) -> str:
-    return ", ".join(f"{figures.gaps} at {people}" for people, figures in met.items())
+    return ", ".join(f"{figures.gaps:.2g} at {people}" for people, figures in met.items())
 
 
 def _ms(seconds: float) -> str:

@@ -265,7 +265,8 @@ def paces(
         step = int((began - first) / step_s)
         took[step] += seconds
         should[step] += line_s
-    found: list[float] = []
+    found, last = list[float](), 1.0
     for step in range(max(took) + 1):
-        found.append(took[step] / should[step] if should[step] else found[-1])
+        last = took[step] / should[step] if should[step] else last
+        found.append(last)
     return tuple(found)

@@ -40,6 +40,11 @@ class Pace:
     steps: tuple[float, ...] = (1.0,)
     step_s: float = inf
 
+    def from_share(self, share: float) -> "Pace":
+        """The same, begun when so much of its steps (0 to 1) had passed."""
+        first = round(share * len(self.steps)) % len(self.steps)
+        return Pace((*self.steps[first:], *self.steps[:first]), self.step_s)
+
     def at(self, now: float) -> float:
         return self.steps[int(now / self.step_s) % len(self.steps)]
 

@@ -88,7 +88,7 @@ class Around(msgspec.Struct, frozen=True):
 class Measured(msgspec.Struct, frozen=True):
     """What `measure_stages` found. `cores`: of the machine. `assemble_s`: of one prompt, which the thinker
     puts together between its steps. `pace`: how many times as long as their lines the calls took, `PACE_S`
-    after `PACE_S`."""
+    after `PACE_S`; `each_pace`: and those of questions by themselves, all together."""
 
     machine: dict[str, str | int]
     cores: int
@@ -97,6 +97,7 @@ class Measured(msgspec.Struct, frozen=True):
     stages: dict[Stage, Service]
     pack: Pack
     pace: tuple[float, ...] = (1.0,)
+    each_pace: float = 1.0
 
     @property
     def source(self) -> str:

@@ -14,15 +14,11 @@ def local_machine(
     served: bool = True,
     callers: bool = False,
     pace: float = 1.0,
-    begins: int = 0,
 ) -> Machine:
     """The machine that was measured, with the layout `cpu`: all stages share its cores, with the server if
     there is one (`served`), and with the callers where they are on the same machine. `pace`: how many times
-    as long everything takes as when it was measured; the unevenness of then is the same, from its step number
-    `begins` on."""
+    as long the work of stages, server and callers takes as when it was measured; it is as uneven as then."""
     around, places = costs.around, layout.load("cpu")
-    first = begins % len(costs.pace)
-    steps = (pace * step for step in (*costs.pace[first:], *costs.pace[:first]))
     return Machine(
         processors={"cpu": float(cores or costs.cores)},
         places=dict.fromkeys(Stage, ("cpu",)),
@@ -30,6 +26,6 @@ def local_machine(
         step_s=around.step_s,
         hop_s=around.hop_s,
         services=costs.stages,
-        talk_cores=served * around.server_cores + callers * around.callers_cores,
-        pace=Pace(tuple(steps), PACE_S),
+        talk_cores=pace * (served * around.server_cores + callers * around.callers_cores),
+        pace=Pace(tuple(pace * step for step in costs.pace), PACE_S),
     )

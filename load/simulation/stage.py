@@ -58,7 +58,7 @@ class SimulatedStage:
         self.node = node
         self.steps = 0
         self.busy_s = 0.0
-        """Work of all steps so far."""
+        """Work of all steps so far, at an even pace."""
         self._meter = meter
         self._edges = edges
         self._processor = processor

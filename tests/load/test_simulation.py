@@ -137,9 +137,15 @@ def test_work_keeps_the_machine_s_pace():
 def test_a_machine_is_as_uneven_as_it_was_measured_from_any_step_on():
     costs = msgspec.structs.replace(COSTS, pace=(1.0, 1.2, 0.8))
     assert local_machine(costs).pace.steps == (1.0, 1.2, 0.8)
-    assert local_machine(costs, pace=2.0, begins=4).pace.steps == (2.4, 1.6, 2.0)
-    whole, half = (first_audio(met(one(), where=local_machine(COSTS, pace=pace)))[0] for pace in (1.0, 2.0))
-    assert half == pytest.approx(2 * whole, rel=1e-3)
+    pace = local_machine(costs, pace=2.0).pace
+    assert (pace.steps, pace.from_share(1 / 3).steps) == ((2.0, 2.4, 1.6), (2.4, 1.6, 2.0))
+    # The server and the callers are slower too.
+    around = Around(step_s=0.0, hop_s=0.0, server_cores=0.2, callers_cores=0.3)
+    served = msgspec.structs.replace(COSTS, around=around)
+    half = local_machine(served, callers=True, pace=2.0)
+    assert half.talk_cores == pytest.approx(1.0)
+    whole, slow = (first_audio(met(one(), where=local_machine(COSTS, pace=pace)))[0] for pace in (1.0, 2.0))
+    assert slow == pytest.approx(2 * whole, rel=1e-3)
 
 
 def test_one_turn_alone_takes_the_sum_of_its_stages():

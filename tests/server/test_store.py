@@ -9,6 +9,7 @@ import numpy as np
 import psutil
 import pytest
 from needs import missing
+from redis.asyncio import Redis
 
 from voice_app.errors import StoreError
 from voice_app.server.session.conversation import CallItem, MessageItem, Picture, Recording, Spoken, Text
@@ -156,6 +157,18 @@ async def test_a_talk_is_forgotten_after_its_time(redis: EmbeddedRedis):
     store.release(talk)
     await asyncio.sleep(1.3)
     assert await store.resume(talk.token, lambda: None, Changes) is None
+    await store.stop()
+
+
+async def test_the_time_begins_when_the_connection_is_lost(redis: EmbeddedRedis):
+    store = await store_on(redis.url, ttl_s=60)
+    talk = await begin(store, Owner())
+    async with Redis.from_url(redis.url) as client:
+        (name,) = await client.keys("*")
+        await client.expire(name, 50)
+        store.release(talk)
+        await store.written()
+        assert await client.pttl(name) > 50_000
     await store.stop()
 
 

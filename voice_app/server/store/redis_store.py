@@ -74,7 +74,7 @@ class Talk(msgspec.Struct):
 
 
 class RedisStore:
-    """`url`: as redis-py takes it. `ttl_s`: how long a talk is kept after its last change."""
+    """`url`: as redis-py takes it. `ttl_s`: how long a talk is kept whose connection is gone."""
 
     def __init__(self, url: str, ttl_s: int) -> None:
         self._redis: Redis = Redis.from_url(
@@ -168,8 +168,9 @@ class RedisStore:
         self._work.set()
 
     def release(self, talk: Talk) -> None:
-        """The connection is gone; what waits is still written."""
+        """The connection is gone: the talk is kept for `ttl_s` from now on. What waits is still written."""
         if self._talks.get(talk.session_id) is talk:
+            self.changed(talk, Changes())
             del self._talks[talk.session_id]
 
     async def written(self) -> None:
