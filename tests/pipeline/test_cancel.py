@@ -126,7 +126,7 @@ async def test_ten_thousand_turns_cancelled_at_random_leave_nothing() -> None:
         await crowd(client, talkers, TURNS, STOPPED_S)
         after = footprint(client)
         (run,) = runs()
-        nodes, kinds = ("server.0", "text.0", "voice.0"), range(len(SLOT_CLASSES))
+        nodes, kinds = ("server.0", "encoders.0", "text.0", "voice.0"), range(len(SLOT_CLASSES))
         assert segments({run}) <= {shm.segment_name(run, node, kind) for node in nodes for kind in kinds}
         assert [files for files, _ in after] == [files for files, _ in before]
         grown = [now - then for (_, then), (_, now) in zip(before, after, strict=True)]

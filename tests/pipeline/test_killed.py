@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("stage", [Stage.PREPROCESSING, Stage.THINKER, Stage.TALKER_AR, Stage.CODE2WAV])
 async def test_a_killed_worker_takes_only_its_turns_and_comes_back(stage: Stage) -> None:
     async with PipelineClient(config()) as client:
-        victim = "text" if stage in (Stage.PREPROCESSING, Stage.THINKER) else "voice"
+        victim = {Stage.PREPROCESSING: "encoders", Stage.THINKER: "text"}.get(stage, "voice")
         written = client.submit(request("!repeat 1500", turn="written", speech=False))
         spoken = client.submit(request(f"!die {stage}", LOUD, turn="spoken"))
         died = await outcome(spoken)

@@ -88,7 +88,8 @@ async def test_a_worker_survives_malformed_messages() -> None:
     async with PipelineClient(config()) as client:
         (run,) = runs()
         folder = f"{os.environ['VOICE_APP_RUN_DIR']}/voice-app-run-{run}"
-        strangers = [_stranger(f"ipc://{folder}/{node}") for node in ("text.0", "voice.0", "server.0")]
+        nodes = ("encoders.0", "text.0", "voice.0", "server.0")
+        strangers = [_stranger(f"ipc://{folder}/{node}") for node in nodes]
         for stranger in strangers:
             for junk in (JUNK + NO_LANE) * 3:
                 stranger.send(junk)

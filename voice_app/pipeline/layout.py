@@ -30,8 +30,11 @@ def _of(*places: tuple[Place, tuple[Stage, ...]]) -> Layout:
 _ENCODERS = (_S.IMAGE_ENCODER, _S.AUDIO_ENCODER)
 
 LAYOUTS: dict[str, Layout] = {
+    # Recogniser and thinker are in different processes: beside each other in one, each call takes a fifth
+    # longer, since the threads hand Python's lock to and fro.
     "cpu": _of(
-        (Place("text"), (_S.PREPROCESSING, *_ENCODERS, _S.THINKER, _S.DECODE)),
+        (Place("encoders"), (_S.PREPROCESSING, *_ENCODERS)),
+        (Place("text"), (_S.THINKER, _S.DECODE)),
         (Place("voice"), (_S.TALKER_AR, _S.CODE2WAV)),
     ),
     "single": _of((Place("all"), tuple(Stage))),
