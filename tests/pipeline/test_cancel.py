@@ -35,7 +35,7 @@ class Talker:
     that nothing need be remembered of it.
 
     How long an answer takes is for the machine to say: now and then one is heard out, and the next are
-    interrupted somewhere within that time, or somewhat later."""
+    interrupted somewhere within most of that time; some are answered by then all the same."""
 
     def __init__(self, number: int, client: PipelineClient, dice: random.Random) -> None:
         self._session = f"talker {number}"
@@ -56,7 +56,7 @@ class Talker:
             asked = request("!repeat 12", *parts, session=self._session, turn="t", generation=turn.generation)
             stream, began = self._client.submit(asked), time.monotonic()
             if not heard_out:
-                after_s = self._dice.uniform(0, 1.5 * self._answer_s)
+                after_s = self._dice.uniform(0, 0.75 * self._answer_s)
                 asyncio.get_running_loop().call_later(after_s, self._client.cancel, turn)
             ended = await outcome(stream)
             if isinstance(ended, Answer):

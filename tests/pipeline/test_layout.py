@@ -44,8 +44,8 @@ def test_route(
     ("name", "expected"),
     [
         ("single", [REFERENCE] * 11),
-        # Text side and voice side: whatever goes to the talker changes process.
-        ("cpu", [REFERENCE] * 6 + [SHM, REFERENCE, SHM, SHM, SHM]),
+        # Encoders, text and voice: whatever goes to the thinker or the talker changes process.
+        ("cpu", [REFERENCE] * 2 + [SHM] * 3 + [REFERENCE, SHM, REFERENCE, SHM, SHM, SHM]),
         ("thinker-gpu", [REFERENCE] * 6 + [SHM, REFERENCE, SHM, SHM, SHM]),
         ("one-gpu", [SHM] * 3 + [REFERENCE] * 2 + [SHM] + [REFERENCE] * 2 + [SHM] + [REFERENCE] * 2),
         # Ids and all that comes from the CPU by shared memory, what lies on a GPU by CUDA IPC.
