@@ -42,7 +42,7 @@ from voice_app.schedulers.base import StageInput
 
 _KEPT_BYTES = 48 << 20
 """Prepared media kept by key: what a talk shows again turn by turn, and what work that began early on had
-prepared. A picture is 11 MB at most, a camera's 1; ten minutes of speech, the longest turn, are 38 MB."""
+prepared. A picture is 11 MB at most; ten minutes of speech, the longest turn, are 38 MB."""
 _VERSION = b"2"
 """Part of every media key: raise it when the same content would be encoded otherwise."""
 
