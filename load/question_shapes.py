@@ -83,6 +83,7 @@ class Asking:
                 tokens=tokens,
                 ruled=ruled,
                 later=number > 0,
+                guessed=0 if ruled else round(made[Stage.THINKER][-tokens].amounts[2]),
                 passed=_passed(made[Stage.THINKER], tokens),
             )
             shapes.append(shape)

@@ -196,9 +196,9 @@ class Thinker(_Silent):
         if shape.ruled:
             known = min(room, shape.tokens - said - 1) if company <= self.FEW else 0
             return known, known
-        if company > 1 or not 0 < said <= len(shape.passed):
+        if company > 1 or said > len(shape.passed):
             return 0, 0
-        guessed = min(room, max(0, shape.passed[said - 1] - 1))
+        guessed = min(room, max(0, shape.passed[said - 1] - 1) if said else shape.guessed)
         right = len(list(takewhile(lambda rows: rows == 0, shape.passed[said:])))
         return guessed, min(guessed, right)
 

@@ -50,9 +50,9 @@ class Shape(msgspec.Struct, frozen=True):
     asked which it finds likely. `question`: turns of one name have the same words and the same answer, so
     that the prefix cache finds them again; "": words that nobody has said before. `later`: not the first of
     its talk. `listened`: what the voice detector says as each packet comes, from the first word on to
-    beyond the last. `hears`: the recogniser's calls for it. `passed`: rows of the pass that each token of the
-    answer but the first took in a step of its own; 0: its row had been computed ahead. What is empty is not
-    known."""
+    beyond the last. `hears`: the recogniser's calls for it. `guessed`: rows of the answer that were computed
+    with its prompt's last. `passed`: rows of the pass that each token of the answer but the first took in a
+    step of its own; 0: its row had been computed ahead. What is empty is not known."""
 
     speech_s: float
     asked: int
@@ -64,6 +64,7 @@ class Shape(msgspec.Struct, frozen=True):
     later: bool = False
     listened: tuple[Stretch, ...] = ()
     hears: tuple[Hearing, ...] = ()
+    guessed: int = 0
     passed: tuple[int, ...] = ()
 
     @property

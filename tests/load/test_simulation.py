@@ -269,18 +269,24 @@ def test_a_page_is_the_most_that_is_computed_ahead():
 
 
 @pytest.mark.parametrize(
-    ("passed", "company", "expected"),
+    ("guessed", "passed", "company", "expected"),
     [
-        ((), 1, 4.0),  # Nothing is known of what was guessed.
-        ((1, 1, 1), 1, 4.0),
-        ((2, 0, 1), 1, 3.0),
-        ((3, 0, 0), 1, 2.0),
-        ((3, 0, 1), 1, 3.0),  # Of two guesses the first was right.
-        ((3, 0, 0), 2, 5.0),  # Who is in company makes none.
+        (0, (), 1, 4.0),  # Nothing is known of what was guessed.
+        (0, (1, 1, 1), 1, 4.0),
+        (0, (2, 0, 1), 1, 3.0),
+        (0, (3, 0, 0), 1, 2.0),
+        (0, (3, 0, 1), 1, 3.0),  # Of two guesses the first was right.
+        (0, (3, 0, 0), 2, 5.0),  # Who is in company makes none.
+        (2, (1, 1, 1), 1, 4.0),  # Those of the beginning were wrong.
+        (2, (0, 0, 1), 1, 2.0),
+        (1, (0, 2, 0), 1, 2.0),
+        (2, (0, 0, 1), 2, 5.0),
     ],
 )
-def test_guesses_that_were_right_spare_passes(passed: tuple[int, ...], company: int, expected: float):
-    shape = msgspec.structs.replace(SHAPE, passed=passed)
+def test_guesses_that_were_right_spare_passes(
+    guessed: int, passed: tuple[int, ...], company: int, expected: float
+):
+    shape = msgspec.structs.replace(SHAPE, guessed=guessed, passed=passed)
     assert passes(shape, company) == pytest.approx(expected, abs=1e-3)
 
 

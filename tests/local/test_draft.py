@@ -16,9 +16,8 @@ class Text:
 
     def __init__(self) -> None:
         self.words: list[str] = []
-        mark, verb, stop = self.ids("? is .")
         self.known = Words(
-            lambda token: self.words[token].lower(), frozenset(self.ids(END)), mark, verb, stop
+            lambda token: self.words[token].lower(), frozenset(self.ids(END)), *self.ids("The ? is .")
         )
 
     def ids(self, text: str) -> list[int]:
@@ -41,6 +40,13 @@ def test_the_questions_words_follow_on_each_other() -> None:
     assert text.guessed("you", question, "The") == "capital of"
     assert text.guessed("you", question, "The capital of", most=1) == "France"
     assert text.guessed("you", question, "Some words") == ""
+
+
+def test_a_question_after_the_something_is_answered_with_it() -> None:
+    assert Text().guessed("you", "What is the capital of France ?", "", most=3) == "The capital of"
+    assert Text().guessed("you", "What is the capital of France ?", "", most=1) == "The"
+    assert Text().guessed("you", "What is a cat ?", "", most=3) == ""
+    assert Text().guessed("you", "Where is the", "", most=3) == ""
 
 
 def test_a_pair_counts_more_than_a_word_and_the_last_more_than_the_first() -> None:
@@ -77,7 +83,8 @@ def test_words_of_a_vocabulary() -> None:
     (the,), (spaced,) = tokens.encode("the"), tokens.encode(" the")
     assert the != spaced
     assert words.form(the) == words.form(spaced) != words.form(words.mark)
-    assert [tokens.token_bytes(token) for token in (words.mark, words.verb, words.stop)] == [
+    assert [tokens.token_bytes(token) for token in (words.begin, words.mark, words.verb, words.stop)] == [
+        b"T",  # Of the word it is one token in the packaged brain's vocabulary, and two in this one.
         b"?",
         b" is",
         b".",

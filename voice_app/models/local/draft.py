@@ -19,21 +19,20 @@ next is right in one of n + 2 cases (Laplace's rule)."""
 @dataclass(frozen=True, slots=True)
 class Words:
     """What is to be known of a vocabulary. `form`: the same for a token with and without a space before it or
-    a capital. `never`: is not guessed, since nothing follows it. Where the question ends in a `mark`, its
-    answer goes on with the `verb`, or has its `stop` after that."""
+    a capital. `never`: is not guessed, since nothing follows it. An answer may begin with `begin`. Where the
+    question ends in a `mark`, its answer goes on with the `verb`, or has its `stop` after that."""
 
     form: Callable[[int], Hashable]
     never: frozenset[int]
+    begin: int
     mark: int
     verb: int
     stop: int
 
     @classmethod
     def of(cls, tokens: Tokens, never: frozenset[int]) -> "Words":
-        mark, verb, stop = (tokens.encode(text)[0] for text in ("?", " is", "."))
-        return cls(
-            cache(lambda token: tokens.token_bytes(token).strip().lower() or token), never, mark, verb, stop
-        )
+        some = (tokens.encode(text)[0] for text in ("The", "?", " is", "."))
+        return cls(cache(lambda token: tokens.token_bytes(token).strip().lower() or token), never, *some)
 
 
 class Drafts:
@@ -49,9 +48,13 @@ class Drafts:
         self._earlier = self._pairs(ids[: asked[0]] if asked else ids)
 
     def after(self, said: Sequence[int], most: int) -> list[int]:
-        """Up to `most` tokens that may follow on the answer's tokens `said`, of which there are some."""
-        text = [self._start, *said]
-        found: list[int] = []
+        """Up to `most` tokens that may follow on the answer's tokens `said`. With none said yet: on what a
+        question after "the" something is answered with, "The" something; no other beginning is guessed."""
+        begin = [self._words.begin] if self._words.form(self._words.begin) in self._word else []
+        if not said and not begin:
+            return []
+        found: list[int] = [] if said else begin
+        text = [self._start, *said, *found]
         while len(found) < most:
             last = self._words.form(text[-1])
             pair = self._words.form(text[-2]), last

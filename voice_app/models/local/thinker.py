@@ -135,10 +135,18 @@ class Thinker:
 
     def step(self, batch: Sequence[SequenceStep]) -> Sequence[StepOutput]:
         hidden = self._hidden(batch)
-        lasts = np.stack([rows[-1] for rows in hidden])
-        self._judge(batch, hidden)
-        tokens = self._picked(batch, lasts)
-        return [self._output(step, token, row) for step, token, row in zip(batch, tokens, lasts, strict=True)]
+        judged = [_judged(step) for step in batch]
+        wanted = [
+            [*rows, -1] if step.sample and not _answer(step.prompt).forced else rows
+            for step, rows in zip(batch, judged, strict=True)
+        ]
+        logits = self._logits([mine[rows] for mine, rows in zip(hidden, wanted, strict=True)])
+        self._judge(batch, judged, logits)
+        tokens = self._picked(batch, logits)
+        return [
+            self._output(step, token, rows[-1])
+            for step, token, rows in zip(batch, tokens, hidden, strict=True)
+        ]
 
     def close(self, prompt: Prompt) -> None:
         prompt.state = None
@@ -239,11 +247,12 @@ class Thinker:
         if answer.forced:
             # The row of the last token is nobody's.
             return answer.forced[len(step.outputs) : -1][:room] if company <= _FEW else ()
-        if company > 1 or not step.outputs or answer.wrong >= GIVE_UP:
+        if company > 1 or answer.wrong >= GIVE_UP:
             return ()
         if answer.drafts is None:
             answer.drafts = Drafts(answer.prompt.ids, answer.prompt.asked, self._words)
-        return answer.drafts.after(step.outputs, min(ROWS, room))
+        # A beginning that is right spares the pass in which the tokens after it are guessed.
+        return answer.drafts.after(step.outputs, min(ROWS if step.outputs else ROWS + 1, room))
 
     def _passed(self, steps: Sequence[SequenceStep], ahead: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """The rows of each of `steps`, by one engine pass that computes tokens `ahead` of each."""
@@ -268,18 +277,27 @@ class Thinker:
             rows.append(self._engine.embed(said))
         return np.concatenate(rows)
 
-    def _judge(self, batch: Sequence[SequenceStep], hidden: Sequence[np.ndarray]) -> None:
-        """Learn how likely the questions in `batch` are; those that make no sense get their answer."""
-        for step, mine in zip(batch, hidden, strict=True):
+    def _logits(self, rows: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """Of each of `rows`, by one product: most of its time goes into reading the head's matrix."""
+        counts = [len(some) for some in rows]
+        if not any(counts):
+            return [np.empty((0, self._engine.vocab), np.float32)] * len(rows)
+        return np.split(self._engine.logits(np.concatenate(rows)), np.cumsum(counts)[:-1])
+
+    def _judge(
+        self, batch: Sequence[SequenceStep], judged: Sequence[list[int]], logits: Sequence[np.ndarray]
+    ) -> None:
+        """Learn how likely the questions in `batch` are, by the rows `judged`, whose logits come first; those
+        that make no sense get their answer."""
+        for step, rows, mine in zip(batch, judged, logits, strict=True):
             answer = _answer(step.prompt)
             if answer.likelihood and not step.outputs:
-                if rows := answer.likelihood.rows(step.start, step.count):
-                    answer.likelihood.add(step.start, rows, self._engine.logits(mine[rows]))
+                answer.likelihood.add(step.start, rows, mine[: len(rows)])
                 if step.sample and answer.likelihood.unlikely:
                     answer.forced = self._tokens.encode(SORRY)[: step.prompt.max_tokens]
 
-    def _picked(self, batch: Sequence[SequenceStep], lasts: np.ndarray) -> list[int | None]:
-        """The next token of each step that wants one."""
+    def _picked(self, batch: Sequence[SequenceStep], logits: Sequence[np.ndarray]) -> list[int | None]:
+        """The next token of each step that wants one, from the last of its `logits`."""
         tokens: list[int | None] = [None] * len(batch)
         asking = []
         for place, step in enumerate(batch):
@@ -291,12 +309,12 @@ class Thinker:
                 asking.append(place)
         if not asking:
             return tokens
-        logits = torch.from_numpy(self._engine.logits(lasts[asking]))
+        lasts = torch.from_numpy(np.stack([logits[place][-1] for place in asking]))
         for row, place in enumerate(asking):
             if not batch[place].outputs:
-                logits[row, self._end_ids] = -torch.inf
+                lasts[row, self._end_ids] = -torch.inf
         samplers = [_answer(batch[place].prompt).sampler for place in asking]
-        picked = sample(logits, samplers, [len(batch[place].outputs) for place in asking])
+        picked = sample(lasts, samplers, [len(batch[place].outputs) for place in asking])
         for place, token in zip(asking, picked, strict=True):
             tokens[place] = token
         return tokens
@@ -313,6 +331,12 @@ class Thinker:
 def _answer(prompt: Prompt) -> _Answer:
     assert isinstance(prompt.state, _Answer)
     return prompt.state
+
+
+def _judged(step: SequenceStep) -> list[int]:
+    """Which of the step's rows tell how likely the question is."""
+    likelihood = None if step.outputs else _answer(step.prompt).likelihood
+    return likelihood.rows(step.start, step.count) if likelihood else []
 
 
 def _silent(turns: Sequence[UserTurn]) -> bool:
