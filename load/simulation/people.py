@@ -18,6 +18,8 @@ from voice_app.server.occupancy import Occupancy
 from voice_app.server.session.turns import Rules
 
 PATIENCE_S = 30.0
+AFTER_WORDS = 5
+"""Positions of a prompt after a question's words: ChatML's end of a turn and its next beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,25 +148,31 @@ class _Person:
             self._box.talks_begin(-1)
             return
         said, clock = self._left.pop(0), self._box.clock
-        asked = self._asked(said.shape)
         if self._rules is None:
             plan, speech_s = ((0.0, Then.ANSWER),), 0.0
         else:
             plan, speech_s = steps(said.shape, self._rules), said.shape.speech_s
         heard = Heard(clock.now + speech_s, said.shape.question)
         self._met.turns.append(heard)
+        question = _keys(said.shape, said.shape.asked, "asked")
+        answer = _keys(said.shape, said.shape.tokens, "says")
         for at, then in plan:
-            clock.after(max(0.0, speech_s + at), lambda then=then: self._follow(then, said, asked, heard))
+            share = min(1.0, max(0.0, speech_s + at) / speech_s) if speech_s else 1.0
+            asked = self._asked(said.shape, question, answer, share)
+            clock.after(
+                max(0.0, speech_s + at), lambda then=then, asked=asked: self._follow(then, said, asked, heard)
+            )
 
-    def _asked(self, shape: Shape) -> Asked:
-        keys = self._history + _keys(shape, shape.asked, "asked")
+    def _asked(self, shape: Shape, question: list[int], answer: list[int], share: float) -> Asked:
+        new = said_so_far(shape, question, share)
+        keys = self._history + new
         if len(keys) + shape.tokens >= self._pack.max_positions:
             # As prompts are cut: the oldest turns go.
-            keys = list(range(self._pack.shared)) + _keys(shape, shape.asked, "asked")
-        return Asked(shape, keys, _keys(shape, shape.tokens, "says"))
+            keys = list(range(self._pack.shared)) + new
+        return Asked(shape, keys, answer, share)
 
     def _follow(self, then: Then, said: Said, asked: Asked, heard: Heard) -> None:
-        """What the server does with what it hears."""
+        """What the server does with what it hears, which is what is `asked` by now."""
         job = self._job if self._job is not None and not self._job.answers else None
         if then is Then.DROP:
             if job is not None:
@@ -267,6 +275,16 @@ def _keys(shape: Shape, number: int, what: str) -> list[int]:
     name = shape.question or f"#{next(_fresh)}"
     first = int.from_bytes(blake2b(f"{what} {name}".encode(), digest_size=6).digest(), "big") << 16
     return list(range(first, first + number))
+
+
+def said_so_far(shape: Shape, question: list[int], share: float) -> list[int]:
+    """The positions of a prompt that ends in the middle of a question; its words are evenly spoken."""
+    words = round(share * shape.heard)
+    if words >= shape.heard:
+        return question
+    begins = max(0, len(question) - shape.heard - AFTER_WORDS)
+    rest = len(question) - begins - shape.heard
+    return question[: begins + words] + _keys(shape, rest, f"asked {words} words of")
 
 
 def follow(box: Box, pack: Pack, crowd: Sequence[Talk], server: Server | None, most_s: float = 600.0) -> Met:

@@ -42,11 +42,12 @@ class Meter:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One turn to be answered. `keys`: of its prompt's positions; equal beginnings are computed once.
-    `says`: of the answer's tokens."""
+    `says`: of the answer's tokens. `share`: of the question, what was said of it when the work began."""
 
     shape: Shape
     keys: list[int]
     says: list[int]
+    share: float = 1.0
 
 
 Lookup = Callable[[TurnId], Asked]
@@ -65,25 +66,33 @@ class _Silent:
         return None
 
 
-class Preprocessing(_Silent):
-    """A `OnePassRunner`. The local pack's looks at a question once, however often the work on it begins."""
+class _Listening(_Silent):
+    """What the stages that hear a question know of it from work on it that was begun in vain; only the local
+    pack's do."""
 
     def __init__(self, pack: Pack, costs: Costs, asked: Lookup) -> None:
         super().__init__(pack, costs, asked)
-        self._latest: dict[str, str] = {}
-        """The last question of each session."""
+        self._latest: dict[str, tuple[str, float]] = {}
+        """The last question of each session, and the share of it that was heard."""
+
+    def before(self, turn: TurnId) -> float:
+        """The share of the question that is known already; from now on this turn's is."""
+        question, share = self._latest.get(turn.session, ("", 0.0))
+        self._latest[turn.session] = turn.turn, self.asked(turn).share
+        return share if question == turn.turn and not self.pack.codes else 0.0
+
+
+class Preprocessing(_Listening):
+    """A `OnePassRunner`. The local pack's looks at what is new of a question."""
 
     def run(self, batch: Sequence[StageInput]) -> list[list[m.EdgePayload | m.StageEvent]]:
-        speech = [self.asked(item.turn).shape.speech_s for item in batch]
-        new = [self._new(item.turn) for item in batch]
-        seconds = sum(seconds for seconds, is_new in zip(speech, new, strict=True) if is_new)
+        all_of = [self.asked(item.turn) for item in batch]
+        new = [max(0.0, a.share - self.before(item.turn)) for item, a in zip(batch, all_of, strict=True)]
+        seconds = sum(share * a.shape.speech_s for share, a in zip(new, all_of, strict=True))
         self.meter.seconds += self.costs.preprocessing(len(batch), seconds)
-        return [self._made(item.turn, seconds) for item, seconds in zip(batch, speech, strict=True)]
-
-    def _new(self, turn: TurnId) -> bool:
-        known = not self.pack.codes and self._latest.get(turn.session) == turn.turn
-        self._latest[turn.session] = turn.turn
-        return not known
+        return [
+            self._made(item.turn, a.share * a.shape.speech_s) for item, a in zip(batch, all_of, strict=True)
+        ]
 
     def _made(self, turn: TurnId, seconds: float) -> list[m.EdgePayload | m.StageEvent]:
         media = m.Media(f"{turn.session}/{turn.turn}", "audio")
@@ -100,9 +109,10 @@ class AudioEncoder(_Silent):
         return [_words(item) for item in batch]
 
 
-class Recogniser(_Silent):
+class Recogniser(_Listening):
     """A `OnePassRunner` that makes one step of one recording in a call, as the local pack's does: the first
-    come is heard first. Where its steps are not known it is heard in one."""
+    come is heard first, and the words that it found before are its draft. Where its steps are not known it is
+    heard in one."""
 
     def __init__(self, pack: Pack, costs: Costs, asked: Lookup) -> None:
         super().__init__(pack, costs, asked)
@@ -121,8 +131,23 @@ class Recogniser(_Silent):
         return [_words(item) if done and item.turn == first else None for item in batch]
 
     def _steps(self, item: StageInput) -> list[Hearing]:
-        shape, seconds = self.asked(item.turn).shape, _mel(item).seconds
-        return [*shape.hears] or [Hearing(1, seconds, 1, seconds, shape.heard)]
+        asked, seconds = self.asked(item.turn), _mel(item).seconds
+        known = self.before(item.turn)
+        steps = asked.shape.hears or [Hearing(1, seconds, 1, seconds, asked.shape.heard)]
+        unsaid_s = (1 - asked.share) * asked.shape.speech_s if asked.shape.hears else 0.0
+        return [_part(step, unsaid_s, asked.share, known) for step in steps]
+
+
+def _part(whole: Hearing, unsaid_s: float, share: float, known: float) -> Hearing:
+    """The step where so much of the question is still to be said, and the words of a share are `known`."""
+    return Hearing(
+        whole.encodes,
+        max(0.0, whole.encoded_s - whole.encodes * unsaid_s),
+        whole.writes,
+        max(0.0, whole.written_s - whole.writes * unsaid_s),
+        # The token that ends the text is never a draft's.
+        max(whole.writes, whole.passes * max(0.0, share - known)),
+    )
 
 
 def _mel(item: StageInput) -> m.MelFrames:
@@ -152,6 +177,7 @@ class Thinker(_Silent):
 
     overlaps = False
     grows = False
+    least_part = 1
     FEW = 4
 
     def __init__(self, pack: Pack, costs: Costs, asked: Lookup) -> None:

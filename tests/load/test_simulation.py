@@ -8,7 +8,18 @@ from load.simulation.clock import Clock, Pace, Processor
 from load.simulation.costs import Around, Line, Measured, Service
 from load.simulation.listening import Then, steps
 from load.simulation.local import local_machine
-from load.simulation.people import Manner, Met, Said, Server, Talk, burst, follow, talks
+from load.simulation.people import (
+    AFTER_WORDS,
+    Manner,
+    Met,
+    Said,
+    Server,
+    Talk,
+    burst,
+    follow,
+    said_so_far,
+    talks,
+)
 from load.simulation.runners import Asked
 from load.simulation.shapes import Clause, Hearing, Pack, Shape, Stretch
 from voice_app import messages as m
@@ -230,11 +241,31 @@ def test_what_is_cancelled_ends_before_its_next_step(shape: Shape, heard_s: floa
     assert told == pytest.approx([heard_s], abs=1e-4)
 
 
-def test_work_that_begins_again_looks_at_the_question_once():
-    """50 ms for each second of speech: spent in the pause, which is not the end."""
+def test_work_that_begins_again_looks_at_what_is_new_of_the_question():
+    """50 ms for each second of speech, of which 1.06 s were looked at in the pause, which is not the end."""
     slow = costs(Stage.PREPROCESSING, Service(Line(0.010, (0.0, 0.05))))
     found = met(one(HESITANT), slow, server=Server(silence_ms=220))
-    assert first_audio(found) == pytest.approx([0.06 + ALONE_S], abs=1e-4)
+    assert first_audio(found) == pytest.approx([0.06 + 0.94 * 0.05 + ALONE_S], abs=1e-4)
+
+
+def test_words_that_were_heard_in_vain_are_written_and_computed_once():
+    """20 ms for each second that is encoded, and 20 ms for each of the eight words that is new."""
+    shape = msgspec.structs.replace(HESITANT, hears=STEPS)
+    slow = costs(Stage.AUDIO_ENCODER, Service(Line(0.0, (0.0, 0.02, 0.0, 0.0, 0.02))))
+    heard = met(one(shape), slow, server=Server(silence_ms=220))
+    assert first_audio(heard) == pytest.approx([0.06 + 0.04 + 8 * 0.47 * 0.02 + ALONE_S - 0.1], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("share", "same"),
+    [(1.0, 16), (0.99, 16), (0.5, 7), (0.0, 3)],
+)
+def test_a_prompt_of_half_a_question_begins_as_the_whole_does(share: float, same: int):
+    """Three positions, then eight words, and five."""
+    question = list(range(100, 116))
+    half = said_so_far(SHAPE, question, share)
+    assert len(half) == same if same == 16 else same + AFTER_WORDS
+    assert len([1 for a, b in zip(half, question, strict=False) if a == b]) == same
 
 
 PASSES = costs(Stage.THINKER, Service(Line(0.0, (1.0, 0.0, 0.0, 0.0, 0.0))))

@@ -156,6 +156,7 @@ class Thinker(Warm):
     max_positions = 4096
     overlaps = False
     grows = False
+    least_part = 1
 
     def openings(self) -> Sequence[Prompt]:
         return ()

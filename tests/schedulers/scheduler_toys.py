@@ -182,6 +182,7 @@ class ToyThinker:
     max_positions: int = 1000
     overlaps: bool = False
     grows: bool = True
+    least_part: int = 1
     open_prompts: int = 0
     computed: int = 0
     recomputed: int = 0

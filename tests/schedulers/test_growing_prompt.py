@@ -102,6 +102,21 @@ def test_computed_before_the_rest_is_there(make: Make) -> None:
     assert last.usage.cached_tokens == 0, "what was computed for this very turn is no cache hit"
 
 
+def test_a_part_too_short_for_a_step_of_its_own_waits_for_the_rest(make: Make) -> None:
+    """But for the last position, eight: not of the first part, but of both, and not what a chunk leaves. A page
+    that was not full is computed again."""
+    ask = long_ask(1, length=40, max_tokens=4)
+    tray, runner = Tray(), ToyThinker(page_size=4, least_part=8)
+    scheduler = make(runner, tray, 10)
+    first, second, third, last = ask.cut([8, 9, 24])
+    for part, computed in ((first, 0), (second, 8), (third, 8 + 10), (last, 18 + 24 + 3)):
+        deliver(tray, scheduler, 0, part)
+        tray.run(scheduler)
+        assert runner.computed == computed
+    check_turn(tray, turn_id(0), ask)
+    assert (scheduler.load().pages_used, tray.all_given_back()) == (0, True)
+
+
 @pytest.mark.parametrize("step_tokens", [2, 256])
 def test_what_comes_amidst_a_part_is_looked_up_in_the_cache_too(step_tokens: int) -> None:
     """The same was asked before, as far as that was kept: what the cache has is not computed again."""

@@ -59,6 +59,7 @@ class _Thinker(_Warm):
     max_positions = 4096
     overlaps = False
     grows = False
+    least_part = 1
 
     def openings(self) -> Sequence[Prompt]:
         return ()

@@ -177,7 +177,7 @@ class OmniScheduler:
         room = self._most_positions() - len(prompt.keys)
         most = min(room, max(1, prompt.max_tokens))
         if turn not in self._turns:
-            self._turns[turn] = Request(turn, speech, prompt, most)
+            self._turns[turn] = Request(turn, speech, prompt, most, least_part=self._runner.least_part)
         request = self._turns[turn]
         request.max_outputs, request.complete = most, complete
         if request.admitted and not request.under_way:

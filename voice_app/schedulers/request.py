@@ -32,6 +32,8 @@ class Request:
     """Tokens after which the answer ends with finish_reason "length"."""
     complete: bool = True
     """Whether all of the prompt is there. Before, no token is sampled."""
+    least_part: int = 1
+    """Before, fewer positions than this are not computed."""
     outputs: list[int] = field(default_factory=list)
     held: deque[StepOutput] = field(default_factory=deque)
     """The newest of them, not sent yet: a stop string may begin there."""
@@ -62,8 +64,10 @@ class Request:
     def pending(self) -> int:
         """Positions that are to be computed. The last of a prompt that still grows is left: it may turn out
         to be the one whose next token is wanted."""
-        wanted = self.length if self.complete else max(0, self.length - 1)
-        return wanted - self.computed - self.under_way
+        left = self.length - self.computed - self.under_way
+        if self.complete:
+            return left
+        return left - 1 if left > self.least_part else 0
 
     @property
     def idle(self) -> bool:

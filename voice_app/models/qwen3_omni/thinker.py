@@ -76,6 +76,7 @@ class Thinker:
         self.max_positions = facts.decoder.max_positions
         self.overlaps = pool.device.type == "cuda"
         self.grows = True
+        self.least_part = 1
         self._decoder = decoder
         self._head = head
         self._facts = facts
