@@ -103,8 +103,8 @@ def test_computed_before_the_rest_is_there(make: Make) -> None:
 
 
 def test_a_part_too_short_for_a_step_of_its_own_waits_for_the_rest(make: Make) -> None:
-    """But for the last position, eight: not of the first part, but of both, and not what a chunk leaves. A page
-    that was not full is computed again."""
+    """Eight positions beside the last of what there is are worth a step, and what a chunk leaves may not be.
+    A page that was not full is computed again."""
     ask = long_ask(1, length=40, max_tokens=4)
     tray, runner = Tray(), ToyThinker(page_size=4, least_part=8)
     scheduler = make(runner, tray, 10)
