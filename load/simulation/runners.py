@@ -75,11 +75,14 @@ class _Listening(_Silent):
         self._latest: dict[str, tuple[str, float]] = {}
         """The last question of each session, and the share of it that was heard."""
 
-    def before(self, turn: TurnId) -> float:
-        """The share of the question that is known already; from now on this turn's is."""
+    def known(self, turn: TurnId) -> float:
+        """The share of the question that was heard before."""
         question, share = self._latest.get(turn.session, ("", 0.0))
-        self._latest[turn.session] = turn.turn, self.asked(turn).share
         return share if question == turn.turn and not self.pack.codes else 0.0
+
+    def heard(self, turn: TurnId) -> None:
+        """What there is of this turn's question is known from now on."""
+        self._latest[turn.session] = turn.turn, self.asked(turn).share
 
 
 class Preprocessing(_Listening):
@@ -87,7 +90,9 @@ class Preprocessing(_Listening):
 
     def run(self, batch: Sequence[StageInput]) -> list[list[m.EdgePayload | m.StageEvent]]:
         all_of = [self.asked(item.turn) for item in batch]
-        new = [max(0.0, a.share - self.before(item.turn)) for item, a in zip(batch, all_of, strict=True)]
+        new = [max(0.0, a.share - self.known(item.turn)) for item, a in zip(batch, all_of, strict=True)]
+        for item in batch:
+            self.heard(item.turn)
         seconds = sum(share * a.shape.speech_s for share, a in zip(new, all_of, strict=True))
         self.meter.seconds += self.costs.preprocessing(len(batch), seconds)
         return [
@@ -121,18 +126,20 @@ class Recogniser(_Listening):
 
     def run(self, batch: Sequence[StageInput]) -> list[list[m.EdgePayload | m.StageEvent] | None]:
         for item in batch:
-            self._left.setdefault(item.turn, self._steps(item))
+            if item.turn not in self._left:
+                self._left[item.turn] = self._steps(item)
         here = {item.turn for item in batch}
         first = next(turn for turn in self._left if turn in here)
         self.meter.seconds += self.costs.audio_encoder(self._left[first].pop(0))
         done = not self._left[first]
         if done:
             del self._left[first]
+            self.heard(first)
         return [_words(item) if done and item.turn == first else None for item in batch]
 
     def _steps(self, item: StageInput) -> list[Hearing]:
         asked, seconds = self.asked(item.turn), _mel(item).seconds
-        known = self.before(item.turn)
+        known = self.known(item.turn)
         steps = asked.shape.hears or [Hearing(1, seconds, 1, seconds, asked.shape.heard)]
         unsaid_s = (1 - asked.share) * asked.shape.speech_s if asked.shape.hears else 0.0
         return [_part(step, unsaid_s, asked.share, known) for step in steps]

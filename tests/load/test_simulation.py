@@ -248,12 +248,20 @@ def test_work_that_begins_again_looks_at_what_is_new_of_the_question():
     assert first_audio(found) == pytest.approx([0.06 + 0.94 * 0.05 + ALONE_S], abs=1e-4)
 
 
-def test_words_that_were_heard_in_vain_are_written_and_computed_once():
+def test_words_that_were_heard_in_vain_are_written_once():
     """20 ms for each second that is encoded, and 20 ms for each of the eight words that is new."""
     shape = msgspec.structs.replace(HESITANT, hears=STEPS)
     slow = costs(Stage.AUDIO_ENCODER, Service(Line(0.0, (0.0, 0.02, 0.0, 0.0, 0.02))))
     heard = met(one(shape), slow, server=Server(silence_ms=220))
     assert first_audio(heard) == pytest.approx([0.06 + 0.04 + 8 * 0.47 * 0.02 + ALONE_S - 0.1], abs=1e-4)
+
+
+def test_what_was_dropped_before_it_was_written_is_no_draft():
+    """The pause is over 140 ms after work on it begins, while two seconds are still being encoded."""
+    shape = msgspec.structs.replace(HESITANT, hears=STEPS)
+    slow = costs(Stage.AUDIO_ENCODER, Service(Line(0.0, (0.2, 0.0, 0.0, 0.0, 0.02))))
+    heard = met(one(shape), slow, server=Server(silence_ms=220))
+    assert first_audio(heard) == pytest.approx([0.06 + 0.2 + 8 * 0.02 + ALONE_S - 0.1], abs=1e-4)
 
 
 @pytest.mark.parametrize(

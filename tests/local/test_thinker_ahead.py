@@ -37,12 +37,17 @@ ASKED: tuple[tuple[tuple[str, ...], Sampling], ...] = (
 
 
 class Counted(OnnxEngine):
-    """Notes the rows of each pass."""
+    """Notes the rows of each pass, and of each time that the head is read."""
 
     def __init__(self, brain: PackagedBrain, pages: int, *, exact: bool = True) -> None:
         super().__init__(brain.files, pages * PAGE_BYTES, max_positions=1024)
         self.exact = exact
         self.passes: list[int] = []
+        self.heads: list[int] = []
+
+    def logits(self, hidden: np.ndarray) -> np.ndarray:
+        self.heads.append(len(hidden))
+        return super().logits(hidden)
 
     def forward(self, x: np.ndarray, chunks: Sequence[Chunk]) -> np.ndarray:
         self.passes.append(len(x))
@@ -120,6 +125,17 @@ def test_an_answer_alone(brain: PackagedBrain, engine: Counted, expected: list[R
         spared.append(len(reply.ids) + ended - len(engine.passes))
     assert spared[0] >= 2, "the capital of Italy"
     assert sum(count > 0 for count in spared) >= 6
+
+
+def test_the_head_is_read_once_for_a_token(brain: PackagedBrain, engine: Counted) -> None:
+    """With the first for the question's words too."""
+    talks = Talks(made(brain, engine))
+    engine.heads.clear()
+    reply = alone(brain, talks, ("Which fish live in the cold sea?",), Sampling())
+    first, *rest = engine.heads
+    assert first > 1
+    assert set(rest) == {1}
+    assert len(engine.heads) in (len(reply.ids), len(reply.ids) + 1), "the last may be the end's"
 
 
 def test_known_answers_take_a_pass_a_page(brain: PackagedBrain, engine: Counted) -> None:

@@ -14,6 +14,7 @@ from voice_app.config import PackConfig
 from voice_app.messages import Embeddings, Media, PromptIds, PromptParams, Sampling, Span, ToolSpec
 from voice_app.models.local import thinker as thinker_module
 from voice_app.models.local.brain import PackagedBrain
+from voice_app.models.local.paged_attention import PAGE_SIZE
 from voice_app.models.local.prompt import Turn, camera_text, in_parts
 from voice_app.models.local.thinker import Thinker
 from voice_app.models.local.understanding import Likelihood, Remembered
@@ -191,25 +192,23 @@ def test_the_same_words_are_judged(
     assert len(starts) == thinker.page_size
 
 
-def test_all_but_the_last_position_is_computed_before(
-    brain: PackagedBrain, thinker: Thinker, parted: Talks
-) -> None:
+def test_all_but_the_last_position_is_computed_before(brain: PackagedBrain, whole: Talks) -> None:
     """As far as whole pages keep it."""
     turns = (Turn("system", ("Be kind. " * 20,)), Turn("user", (SPEECH,)))
     ask = Ask("Which bird can not fly?", turns)
     first, last = in_parts(ask.spans(brain))
     before = sum(len(span.ids) for span in first)
-    turn = parted.open("begun")
-    parted.tell(turn, *ask.part(brain, first, more=True))
-    parted.run()
-    assert (parted.scheduler.load().waiting, parted.scheduler.load().pages_used) == (1, 0)
-    other = parted.open("another")
-    parted.tell(other, *ask.part(brain, [*first, *last]))
-    parted.run()
-    cached = parted.replies[other].usage.cached_tokens
-    assert cached == (before - 1) // thinker.page_size * thinker.page_size
-    parted.scheduler.cancel(turn)
-    assert parted.scheduler.load().waiting == 0
+    turn = whole.open("begun")
+    whole.tell(turn, *ask.part(brain, first, more=True))
+    whole.run()
+    assert (whole.scheduler.load().waiting, whole.scheduler.load().pages_used) == (1, 0)
+    other = whole.open("another")
+    whole.tell(other, *ask.part(brain, [*first, *last]))
+    whole.run()
+    cached = whole.replies[other].usage.cached_tokens
+    assert cached == (before - 1) // PAGE_SIZE * PAGE_SIZE
+    whole.scheduler.cancel(turn)
+    assert whole.scheduler.load().waiting == 0
 
 
 def test_many_at_once_say_what_each_says_alone(brain: PackagedBrain, whole: Talks, parted: Talks) -> None:

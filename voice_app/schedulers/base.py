@@ -237,7 +237,8 @@ class ThinkerRunner(Runner, Protocol):
     """Whether a prompt can be computed while parts of it are still to come. If not, the scheduler waits for
     the last."""
     least_part: int
-    """Positions of a prompt that still grows which are worth a forward pass; fewer wait for its rest."""
+    """Positions to be computed, beside the last, of a prompt that still grows, for which a forward pass is
+    worth its time; fewer wait for its rest."""
 
     def assemble(self, inputs: PromptInputs) -> Prompt | NoAnswer:
         """Build the prompt, or put a further part behind what is `begun` of it and return the same object;

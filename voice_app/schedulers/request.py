@@ -33,7 +33,7 @@ class Request:
     complete: bool = True
     """Whether all of the prompt is there. Before, no token is sampled."""
     least_part: int = 1
-    """Before, fewer positions than this are not computed."""
+    """Before, fewer positions than this, beside the last, are not computed."""
     outputs: list[int] = field(default_factory=list)
     held: deque[StepOutput] = field(default_factory=deque)
     """The newest of them, not sent yet: a stop string may begin there."""

@@ -16,8 +16,8 @@ _WORD = re.compile(r"\S+")
 _LIST_NUMBER = re.compile(r"\d{1,3}[.)]")
 _FENCE = ("```", "~~~")
 _PLAIN_WORDS = re.compile(r"\s*[A-Za-z]['a-z]*(?: (?:[a-z]|[A-Z][a-z])['a-z]*)+ ")
-"""Words and names, with the space that shows that the last of them is whole. Single capitals and several may
-be numbers or letters, by what follows."""
+"""Words and names, with the space that shows that the last of them is whole. No word but the first is one
+capital or several: those may be numbers or letters."""
 _OPENING, _OPENING_MOST = 10, 30
 """Least characters of an opening, and most with the word after it: less than any clause has that is cut
 without punctuation."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 from voice_app.models.local.prompt import Tokens
 
 ROWS = 2
-"""Most guesses at once."""
+"""Most guesses at once; with an answer's beginning one more."""
 GIVE_UP = 5
 """Guesses wrong in a row after which an answer gets no more. A forward pass of two rows takes up to 1.17
 times as long as of one, so guesses pay that are right more often than once in six; after n wrong ones the
@@ -19,7 +19,7 @@ next is right in one of n + 2 cases (Laplace's rule)."""
 @dataclass(frozen=True, slots=True)
 class Words:
     """What is to be known of a vocabulary. `form`: the same for a token with and without a space before it or
-    a capital. `never`: is not guessed, since nothing follows it. An answer may begin with `begin`. Where the
+    a capital. `never`: is not guessed, since nothing follows it. An answer may `begin` with "The". Where the
     question ends in a `mark`, its answer goes on with the `verb`, or has its `stop` after that."""
 
     form: Callable[[int], Hashable]
