@@ -59,6 +59,8 @@ def ray_hosts() -> Iterator[TwoHosts]:
 
 @pytest.fixture
 def hosts(ray_hosts: TwoHosts) -> TwoHosts:
+    # A test that failed may have left them without a link.
+    ray_hosts.heal()
     ray_hosts.complete()
     return ray_hosts
 
