@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
-from load.simulation import runners
+from load.simulation import hearers, runners
 from load.simulation.clock import Clock, Pace, Processor
 from load.simulation.costs import Costs, Service
 from load.simulation.runners import Asked
@@ -211,9 +211,9 @@ class Box:
 def _runner(stage: Stage, pack: Pack, costs: Costs, asked: runners.Lookup):
     match stage:
         case Stage.PREPROCESSING:
-            return runners.Preprocessing(pack, costs, asked)
+            return hearers.Preprocessing(pack, costs, asked)
         case Stage.AUDIO_ENCODER:
-            kind = runners.AudioEncoder if pack.codes else runners.Recogniser
+            kind = hearers.AudioEncoder if pack.codes else hearers.Recogniser
             return kind(pack, costs, asked)
         case Stage.THINKER:
             return runners.Thinker(pack, costs, asked)

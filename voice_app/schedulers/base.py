@@ -234,11 +234,9 @@ class ThinkerRunner(Runner, Protocol):
     next step beside it. It then runs in a thread of its own, and meanwhile `assemble` is called (for the
     step's prompts too, if they grow) and `close` for other prompts."""
     grows: bool
-    """Whether a prompt can be computed while parts of it are still to come. If not, the scheduler waits for
-    the last."""
+    """Whether a prompt can be computed while parts of it come; if not, the scheduler waits for the last."""
     least_part: int
-    """Positions to be computed, beside the last, of a prompt that still grows, for which a forward pass is
-    worth its time; fewer wait for its rest."""
+    """New positions, beside the last, that are worth a forward pass while a prompt grows; fewer wait."""
 
     def assemble(self, inputs: PromptInputs) -> Prompt | NoAnswer:
         """Build the prompt, or put a further part behind what is `begun` of it and return the same object;

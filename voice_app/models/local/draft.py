@@ -50,10 +50,11 @@ class Drafts:
     def after(self, said: Sequence[int], most: int) -> list[int]:
         """Up to `most` tokens that may follow on the answer's tokens `said`. With none said yet: on what a
         question after "the" something is answered with, "The" something; no other beginning is guessed."""
-        begin = [self._words.begin] if self._words.form(self._words.begin) in self._word else []
-        if not said and not begin:
-            return []
-        found: list[int] = [] if said else begin
+        found: list[int] = []
+        if not said:
+            if self._words.form(self._words.begin) not in self._word:
+                return []
+            found.append(self._words.begin)
         text = [self._start, *said, *found]
         while len(found) < most:
             last = self._words.form(text[-1])
